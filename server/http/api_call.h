@@ -22,11 +22,12 @@ namespace tessera::server {
 
 struct ApiOptions {
   HostRules hosts;
-  std::string public_url;                // prefix of links; empty: from the caller's Host header
-  bool web_page = false;                 // serve the page for browsers
-  bool health = false;                   // serve GET /health
-  std::function<std::string()> metrics;  // the answer of GET /metrics; null: the path does not exist
-  std::vector<ForeignClient> clients;    // whose fields generations may have as well
+  std::string public_url;                 // prefix of links; empty: from the caller's Host header
+  bool web_page = false;                  // serve the page for browsers
+  bool health = false;                    // serve GET /health
+  size_t picture_body_bytes = 256 << 20;  // of bodies that may have pictures
+  std::function<std::string()> metrics;   // the answer of GET /metrics; null: the path does not exist
+  std::vector<ForeignClient> clients;     // whose fields generations may have as well
   absl::Duration heartbeat = absl::Seconds(15);
   CallBeginner begin;  // may be null
   CallRecorder record;
@@ -89,6 +90,7 @@ struct ApiRoute {
   bool needs_key = true;
   bool reads_body = false;              // JSON
   bool reads_form = false;              // multipart/form-data, also in addition to JSON
+  size_t most_body_bytes = 0;           // at most HttpLimits::body_bytes: its limit
   std::vector<std::string> query = {};  // valid names
   bool any_query = false;               // accept all other names
   bool at_once = false;                 // `handle` never waits

@@ -43,24 +43,20 @@ void SendPlainError(ApiReply& reply, int status, std::string message, std::vecto
   reply.Send(std::move(response));
 }
 
-// Returns whether the body of the request can be read as JSON; if not, the answer was sent.
-bool CheckBody(const ApiRoute& route, const ApiCall& call) {
-  const std::string encoding = call.request.Header("content-encoding").value_or("identity");
+// Returns why the body of the request cannot be read as JSON, by its headers; nothing if it can.
+std::optional<std::string> ProblemOfBody(const ApiRoute& route, const HttpRequest& request) {
+  const std::string encoding = request.Header("content-encoding").value_or("identity");
   if (!absl::EqualsIgnoreCase(encoding, "identity")) {
-    SendPlainError(*call.reply, 415, "bodies with a Content-Encoding are not read; send it as it is");
-    return false;
+    return "bodies with a Content-Encoding are not read; send it as it is";
   }
-  if (!route.reads_body && !route.reads_form) return true;
-  const std::string type = MediaTypeOf(call.request);
-  if (route.reads_body && type == "application/json") return true;
-  if (route.reads_form && type == kFormMediaType) return true;
+  if (!route.reads_body && !route.reads_form) return std::nullopt;
+  const std::string type = MediaTypeOf(request);
+  if (route.reads_body && type == "application/json") return std::nullopt;
+  if (route.reads_form && type == kFormMediaType) return std::nullopt;
   std::vector<std::string> valid;
   if (route.reads_form) valid.push_back(absl::StrCat("'", kFormMediaType, "'"));
   if (route.reads_body) valid.push_back("'application/json'");
-  SendPlainError(*call.reply, 415,
-                 absl::StrCat("the Content-Type is ", QuotedValue(type), "; valid values are ",
-                              absl::StrJoin(valid, ", ")));
-  return false;
+  return absl::StrCat("the Content-Type is ", QuotedValue(type), "; valid values are ", absl::StrJoin(valid, ", "));
 }
 
 // Response headers that scripts of another origin may read: all that the API promises.
@@ -89,11 +85,14 @@ std::optional<std::string> NotMadeHere(const HttpRequest& request) {
   return "this server does not make variations of images; POST /v1/images/edits makes images from pictures";
 }
 
-// Returns whether the request may come under any host name: CheckHost needs to protect only routes that act or that
-// reveal callers' data.
-bool AnswersAnyHost(const std::vector<ApiRoute>& routes, const HttpRequest& request) {
+// CheckHost, except that some routes answer under any host name: it needs to protect only those that act or that reveal
+// callers' data.
+std::optional<CheckFailure> CheckHostOfRoute(const std::vector<ApiRoute>& routes, const HttpRequest& request,
+                                             const HostRules& rules) {
+  std::optional<CheckFailure> failure = CheckHost(request, rules);
+  if (!failure.has_value() || failure->status != 421) return failure;
   const RouteMatch match = MatchRoute(routes, request.method, request.Path());
-  return match.route != nullptr && match.route->any_host;
+  return match.route != nullptr && match.route->any_host ? std::nullopt : failure;
 }
 
 absl::Status CheckQuery(const ApiRoute& route, const HttpRequest& request) {
@@ -138,8 +137,7 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   call.caller.trace_parent = record.trace_parent;
   call.reply = std::make_shared<ApiReply>(std::move(reply), std::move(record), std::move(headers), options_);
   call.request = std::move(request);
-  if (const auto failure = CheckHost(call.request, options_.hosts);
-      failure && !(failure->status == 421 && AnswersAnyHost(routes_, call.request))) {
+  if (const auto failure = CheckHostOfRoute(routes_, call.request, options_.hosts)) {
     return SendPlainError(*call.reply, failure->status, failure->message);
   }
   if (wrong_origin) return SendPlainError(*call.reply, wrong_origin->status, wrong_origin->message);
@@ -176,10 +174,7 @@ void ApiHandler::Route(ApiCall call) {
   call.reply->record().route = match.route->pattern;
   call.parameters = std::move(match.parameters);
   if (match.route->needs_key) {
-    const absl::StatusOr<Caller> caller =
-        call.request.CountHeaders("authorization") > 1
-            ? absl::UnauthenticatedError("there is more than one Authorization header")
-            : gate_.Authenticate(call.request.Header("authorization"));
+    const absl::StatusOr<Caller> caller = CallerOf(call.request);
     if (!caller.ok()) return call.reply->SendError(caller.status());
     call.caller.tenant = caller->tenant;
     call.caller.limits = caller->limits;
@@ -187,8 +182,27 @@ void ApiHandler::Route(ApiCall call) {
   }
   const absl::Status query = CheckQuery(*match.route, call.request);
   if (!query.ok()) return call.reply->SendError(query);
-  if (!CheckBody(*match.route, call)) return;
+  if (const auto problem = ProblemOfBody(*match.route, call.request)) {
+    return SendPlainError(*call.reply, 415, *problem);
+  }
+  // A check failed before the body and passes now, because the keys were reloaded.
+  if (!call.request.has_body) return SendPlainError(*call.reply, 503, "the keys have just changed");
   match.route->handle(std::move(call));
+}
+
+absl::StatusOr<Caller> ApiHandler::CallerOf(const HttpRequest& request) const {
+  if (request.CountHeaders("authorization") > 1) {
+    return absl::UnauthenticatedError("there is more than one Authorization header");
+  }
+  return gate_.Authenticate(request.Header("authorization"));
+}
+
+std::optional<size_t> ApiHandler::MostBodyBytes(const HttpRequest& request) const {
+  const RouteMatch match = MatchRoute(routes_, request.method, request.Path());
+  const bool is_refused = match.route == nullptr || CheckHostOfRoute(routes_, request, options_.hosts) ||
+                          CheckOrigin(request, options_.hosts) || !CheckQuery(*match.route, request).ok() ||
+                          ProblemOfBody(*match.route, request) || (match.route->needs_key && !CallerOf(request).ok());
+  return is_refused ? std::nullopt : std::optional(match.route->most_body_bytes);
 }
 
 bool ApiHandler::AnswersAtOnce(const HttpRequest& request) const {

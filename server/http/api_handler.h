@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,12 +18,14 @@ class ApiHandler final : public HttpHandler {
 
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
   bool AnswersAtOnce(const HttpRequest& request) const override;
+  std::optional<size_t> MostBodyBytes(const HttpRequest& request) const override;
   HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) override;
 
   const std::vector<ApiRoute>& routes() const { return routes_; }
 
  private:
   void Route(ApiCall call);
+  absl::StatusOr<Caller> CallerOf(const HttpRequest& request) const;
 
   const ApiOptions options_;
   const std::string base_path_;  // path of public_url

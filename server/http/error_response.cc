@@ -40,10 +40,14 @@ Kind KindOf(absl::StatusCode code) {
 }
 
 const char* PlainCode(int status) {
-  static constexpr std::pair<int, const char*> kCodes[] = {
-      {404, "not_found"},       {405, "method_not_allowed"},     {408, "request_timeout"},
-      {413, "body_too_large"},  {415, "unsupported_media_type"}, {421, "misdirected_request"},
-      {431, "header_too_large"}};
+  static constexpr std::pair<int, const char*> kCodes[] = {{404, "not_found"},
+                                                           {405, "method_not_allowed"},
+                                                           {408, "request_timeout"},
+                                                           {413, "body_too_large"},
+                                                           {415, "unsupported_media_type"},
+                                                           {421, "misdirected_request"},
+                                                           {431, "header_too_large"},
+                                                           {503, "uploads_full"}};
   const auto* code = std::ranges::find(kCodes, status, &std::pair<int, const char*>::first);
   return code != std::end(kCodes) ? code->second : "malformed_request";
 }
@@ -71,12 +75,17 @@ HttpError HttpErrorOfFailedJob(const absl::Status& status) {
 }
 
 HttpError PlainHttpError(int status, std::string message) {
-  return {.status = status,
-          .message = std::move(message),
-          .type = status == 403 ? "permission_error" : "invalid_request_error",
-          .param = "",
-          .code = PlainCode(status),
-          .should_retry = false};
+  HttpError error = {.status = status,
+                     .message = std::move(message),
+                     .type = status == 403 ? "permission_error" : "invalid_request_error",
+                     .param = "",
+                     .code = PlainCode(status),
+                     .should_retry = false};
+  if (status != 503) return error;
+  error.type = "server_error";
+  error.should_retry = true;
+  error.retry_after = absl::Seconds(1);
+  return error;
 }
 
 std::string ErrorJson(const HttpError& error) {

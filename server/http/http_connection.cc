@@ -1,9 +1,12 @@
 #include "server/http/http_connection.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cmath>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -203,8 +206,23 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   }
 
   void OnTimeout() {
-    if (phase_ == Phase::kReading && output_.empty()) return Refuse(408, "the request took too long to arrive");
-    End();
+    if (phase_ != Phase::kReading || !output_.empty()) return End();
+    if (large_body_.room != nullptr && !large_body_.is_read) {
+      if (large_body_.room->has_room()) return OnRoom();
+      return Refuse(503, "other requests' bodies occupy the memory for large bodies");
+    }
+    if (!KeepsRate()) return Refuse(408, "the request took too long to arrive");
+  }
+
+  // Whether a large body is arriving and its client has sent enough of it since the last check; then checks again
+  // later.
+  bool KeepsRate() {
+    if (large_body_.room == nullptr) return false;
+    const size_t received = reader_.body_bytes() - std::exchange(large_body_.checked_bytes, reader_.body_bytes());
+    const double least = static_cast<double>(host_->limits.body_rate) * absl::ToDoubleSeconds(host_->limits.body_time);
+    if (static_cast<double>(received) < std::floor(least)) return false;
+    Enter(Phase::kReading, host_->limits.body_time);  // it is not idle
+    return true;
   }
 
   void StartOnStrand() {
@@ -227,6 +245,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (host_->draining()) return End();
     Enter(Phase::kIdle, time);
     reader_.Reset();
+    sent_continue_ = false;
     Advance();
   }
 
@@ -287,10 +306,12 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     const bool had_header = reader_.has_header();
     switch (reader_.Read(input_.unread)) {
       case RequestReader::Progress::kMore:
-        if (!had_header && reader_.has_header()) OnHeader();
+        if (!had_header && reader_.has_header()) return OnHeader();
         return ReadMore();
+      case RequestReader::Progress::kLarge:
+        return OnLargeBody();
       case RequestReader::Progress::kComplete:
-        return Dispatch();
+        return OnRequest();
       case RequestReader::Progress::kRefused:
         return Refuse(reader_.refusal_status(), reader_.refusal_reason());
     }
@@ -298,17 +319,68 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   void OnHeader() {
     Arm(deadline_, host_->limits.body_time);
-    if (reader_.expects_continue()) QueueWrite(ContinueHead());
+    if (reader_.expects_continue()) {
+      HttpRequest head = Head();
+      if (!host_->handler.MostBodyBytes(head).has_value()) return Dispatch(std::move(head));
+      SendContinue();
+    }
+    ReadMore();
   }
 
-  void Dispatch() {
-    Enter(Phase::kHandling);
-    answer_.keep_alive = reader_.keep_alive();
-    answer_.framing = reader_.is_http_1_1() ? BodyFraming::kChunked : BodyFraming::kUntilClose;
+  void SendContinue() {
+    if (!std::exchange(sent_continue_, true)) QueueWrite(ContinueHead());
+  }
+
+  HttpRequest Head() {
+    HttpRequest head = reader_.Head();
+    head.secure = kTls;
+    head.peer = Peer();
+    head.has_body = false;
+    return head;
+  }
+
+  // A body above the ordinary limit is read if the handler allows it, once there is room for all of it.
+  void OnLargeBody() {
+    HttpRequest head = Head();
+    const std::optional<size_t> most = host_->handler.MostBodyBytes(head);
+    if (!most.has_value()) return Dispatch(std::move(head));
+    const std::optional<size_t> bytes = reader_.AllowLarge(std::min(*most, host_->limits.receiving_bytes));
+    if (!bytes.has_value()) return Refuse(reader_.refusal_status(), reader_.refusal_reason());
+    large_body_.room = host_->body_budget->Ask(*bytes, [connection = this->weak_from_this()] {
+      const auto self = connection.lock();
+      if (self != nullptr) self->Post([](ConnectionOn& self) { self.OnRoom(); });
+    });
+    Arm(deadline_, host_->limits.body_time);
+    if (large_body_.room->has_room()) OnRoom();
+  }
+
+  void OnRoom() {
+    if (phase_ != Phase::kReading || large_body_.is_read) return;
+    reader_.ReserveLarge();
+    large_body_.is_read = true;
+    large_body_.checked_bytes = reader_.body_bytes();
+    Enter(Phase::kReading, host_->limits.body_time);
+    if (reader_.expects_continue()) SendContinue();
+    Advance();
+  }
+
+  void OnRequest() {
     HttpRequest request = reader_.TakeRequest();
-    answer_.is_head = request.method == "HEAD";
     request.secure = kTls;
     request.peer = Peer();
+    if (large_body_.room != nullptr) {
+      large_body_.room->Shrink(request.body.size());
+      request.body_room = std::move(large_body_.room);
+      large_body_ = {};
+    }
+    Dispatch(std::move(request));
+  }
+
+  void Dispatch(HttpRequest request) {
+    Enter(Phase::kHandling);
+    answer_.keep_alive = request.has_body && reader_.keep_alive();
+    answer_.framing = request.http_1_1 ? BodyFraming::kChunked : BodyFraming::kUntilClose;
+    answer_.is_head = request.method == "HEAD";
     auto reply = std::make_shared<Reply>(this->shared_from_this());
     if (host_->handler.AnswersAtOnce(request)) {
       host_->handler.Handle(std::move(request), std::move(reply));
@@ -324,7 +396,14 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   void Refuse(int status, const std::string& reason) {
     Enter(Phase::kHandling);
     answer_.keep_alive = answer_.is_head = false;
-    SendResponse(host_->handler.Refusal(status, reason, Peer()));
+    HttpResponse response = host_->handler.Refusal(status, reason, Peer());
+    FreeBody();
+    SendResponse(std::move(response));
+  }
+
+  void FreeBody() {
+    reader_.Reset();
+    large_body_ = {};
   }
 
   void SendResponse(HttpResponse response) {
@@ -498,6 +577,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     Enter(Phase::kEnded);
     error_code ignored;
     Socket().close(ignored);
+    FreeBody();
     write_deadline_.cancel();
     heartbeat_timer_.cancel();
     if (const auto closed = std::exchange(answer_.on_closed, nullptr)) closed();
@@ -512,6 +592,12 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   asio::steady_timer write_deadline_;
   asio::steady_timer heartbeat_timer_;
   RequestReader reader_;
+  bool sent_continue_ = false;  // to the client of the current request
+  struct {
+    std::unique_ptr<BodyBudget::Claim> room;  // null: the body is not large
+    bool is_read = false;                     // there is room
+    size_t checked_bytes = 0;                 // received when the rate was last checked
+  } large_body_;
 
   Phase phase_ = Phase::kStarting;
   // Time on the steady clock; kBusy while a request is running, kGivesWay once the connection is to close for another.

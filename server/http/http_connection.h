@@ -29,6 +29,7 @@ class HttpConnectionHost {
   HttpConnectionHost(const HttpLimits& limits, HttpHandler& handler, int handler_threads)
       : limits(limits),
         handler(handler),
+        body_budget(std::make_shared<BodyBudget>(limits.receiving_bytes)),
         piece_turns(std::make_shared<PieceTurns>(limits.sending_bytes / kPieceBytes)),
         handlers(static_cast<size_t>(handler_threads)) {}
 
@@ -50,6 +51,7 @@ class HttpConnectionHost {
 
   const HttpLimits limits;
   HttpHandler& handler;
+  const std::shared_ptr<BodyBudget> body_budget;
   const std::shared_ptr<PieceTurns> piece_turns;
   boost::asio::io_context context;
   boost::asio::thread_pool handlers;

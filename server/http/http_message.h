@@ -23,10 +23,13 @@ struct HttpRequest {
   std::string method;
   std::string target;  // in origin form; for an absolute target the Host header has the host
   std::vector<HttpHeader> headers;
+  // Memory of the server that a large body occupies, returned when this is destroyed: keep it as long as the body.
+  std::shared_ptr<const void> body_room = nullptr;
   std::string body;
   std::string peer;      // address of the client
   bool secure = false;   // it came over TLS
   bool http_1_1 = true;  // otherwise HTTP/1.0, which has no Host header
+  bool has_body = true;  // otherwise the body was not read, see HttpHandler::MostBodyBytes
 
   absl::string_view Path() const;   // of the target, not decoded
   absl::string_view Query() const;  // after the question mark
@@ -91,6 +94,12 @@ class HttpHandler {
   // Returns whether Handle answers this request without waiting. It is then called on the connection's thread, and
   // works even while all handler threads are busy.
   virtual bool AnswersAtOnce(const HttpRequest&) const { return false; }
+
+  // Returns how many bytes the body of a request may have, by everything but the body: called for a body above
+  // HttpLimits::body_bytes, which is always allowed, and for a client that waits for 100 Continue. If the request will
+  // be refused whatever its body is, returns nothing; Handle is then called without the body, and the connection ends
+  // with its answer. Called on the connections' threads, so it must not block.
+  virtual std::optional<size_t> MostBodyBytes(const HttpRequest&) const { return 0; }
 
   // Returns the answer to a request of `peer` that could not be read. Called on the connections' threads, so it must
   // not block.

@@ -97,6 +97,7 @@ class Listener final : public HttpServer {
     const std::lock_guard lock(mutex_);
     HttpConnectionCounts counts = counts_;
     counts.open = connections_.size();
+    counts.bodies = host_->body_budget->use();
     return counts;
   }
 

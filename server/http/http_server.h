@@ -1,9 +1,9 @@
 // HttpServer is an HTTP/1.1 listener: connections, framing, limits and timeouts. Its handler interprets requests.
 //
 // All resources are bounded: connections and their descriptors, bytes of headers and bodies, bytes received for one
-// body, bytes of files being sent, and the time of every phase. If there is no room for a new connection, the one that
-// has waited for a request longest is closed; if all have running requests, the new one is closed. Owns its threads; a
-// handler and a reply may be used from any thread.
+// body, bytes of large bodies and of files being sent of all connections together, and the time of every phase. If
+// there is no room for a new connection, the one that has waited for a request longest is closed; if all have running
+// requests, the new one is closed. Owns its threads; a handler and a reply may be used from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/http/body_budget.h"
 #include "server/http/http_message.h"
 #include "server/http/tls_certificates.h"
 
@@ -24,13 +25,18 @@ struct HttpLimits {
   // other files of the process. Null: no bound.
   std::function<int()> highest_descriptor;
   size_t header_bytes = 16 << 10;
-  size_t body_bytes = 1 << 20;
+  size_t body_bytes = 1 << 20;  // of any request; the handler may allow more (HttpHandler::MostBodyBytes)
+  // Memory of all connections together for bodies above body_bytes, which no single one may exceed. A body waits for
+  // its room unread, at most body_time, and is then refused with 503.
+  size_t receiving_bytes = 512 << 20;
+  // Bytes a second that a client must send of such a body, on average over each body_time.
+  size_t body_rate = 64 << 10;
   // A stream whose client does not read is closed when this many bytes are pending.
   size_t pending_bytes = 256 << 20;
   // Memory of all connections together for bodies that are read while they are sent.
   size_t sending_bytes = 4 << 20;
   absl::Duration header_time = absl::Seconds(10);  // TLS handshake; first to last byte of the header
-  absl::Duration body_time = absl::Seconds(30);    // the whole body
+  absl::Duration body_time = absl::Seconds(30);    // the whole body, unless it is above body_bytes
   absl::Duration idle_time = absl::Seconds(75);    // between two requests
   absl::Duration write_time = absl::Seconds(30);   // without progress of the client
 };
@@ -54,6 +60,7 @@ struct HttpConnectionCounts {
   uint64_t accepted = 0;
   uint64_t closed_idle = 0;  // to make room for another
   uint64_t refused = 0;      // for lack of room
+  BodyBudgetUse bodies;      // above HttpLimits::body_bytes
 };
 
 class HttpServer {

@@ -79,16 +79,20 @@ void Watch(const ApiContext& context, const ApiCall& call) {
 
 std::vector<ApiRoute> JobRoutes(const ApiContext& context) {
   std::vector<ApiRoute> routes;
-  routes.push_back(
-      {.method = "POST", .pattern = "/v1/jobs", .reads_body = true, .handle = [context](const ApiCall& call) {
-         const absl::StatusOr<AcceptedSubmission> accepted = AcceptSubmission(context, call, BodyKind::kJob);
-         if (!accepted.ok()) return call.reply->SendError(accepted.status());
-         const Job& job = accepted->submitted.job;
-         call.reply->Send({.status = 202,
-                           .headers = {{"Content-Type", "application/json"},
-                                       {"Location", absl::StrCat(call.base_path, "/v1/jobs/", job.id)}},
-                           .body = JobJson(job, call.base_url)});
-       }});
+  routes.push_back({.method = "POST",
+                    .pattern = "/v1/jobs",
+                    .reads_body = true,
+                    .most_body_bytes = context.options.picture_body_bytes,
+                    .handle = [context](const ApiCall& call) {
+                      const absl::StatusOr<AcceptedSubmission> accepted =
+                          AcceptSubmission(context, call, BodyKind::kJob);
+                      if (!accepted.ok()) return call.reply->SendError(accepted.status());
+                      const Job& job = accepted->submitted.job;
+                      call.reply->Send({.status = 202,
+                                        .headers = {{"Content-Type", "application/json"},
+                                                    {"Location", absl::StrCat(call.base_path, "/v1/jobs/", job.id)}},
+                                        .body = JobJson(job, call.base_url)});
+                    }});
   routes.push_back({.method = "GET",
                     .pattern = "/v1/jobs",
                     .query = {"limit", "after", "status"},

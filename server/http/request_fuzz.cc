@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -48,6 +49,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     while (true) {
       const auto progress = reader.Read(input);
       if (progress == tessera::server::RequestReader::Progress::kMore) break;
+      if (progress == tessera::server::RequestReader::Progress::kLarge) {
+        // Every second body may be larger.
+        const std::optional<size_t> bytes = reader.AllowLarge(size % 2 == 0 ? 0 : 2 * limits.body_bytes);
+        if (bytes.has_value() && *bytes > 2 * limits.body_bytes) std::abort();
+        if (!bytes.has_value()) return 0;
+        reader.ReserveLarge();
+        continue;
+      }
       if (progress == tessera::server::RequestReader::Progress::kRefused) {
         if (reader.refusal_status() < 400 || reader.refusal_reason().empty()) std::abort();
         return 0;

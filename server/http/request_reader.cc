@@ -5,6 +5,8 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -31,8 +33,6 @@ Refusal RefusalOf(http::error error) {
   switch (error) {
     case http::error::header_limit:
       return {431, "the header of the request is too large"};
-    case http::error::body_limit:
-      return {413, "the body of the request is too large"};
     case http::error::bad_version:
       return {505, "the version of HTTP is neither 1.0 nor 1.1"};
     case http::error::bad_content_length:
@@ -68,6 +68,14 @@ std::optional<AbsoluteTarget> ReadAbsolute(absl::string_view target) {
 
 struct RequestReader::Parser {
   http::request_parser<http::string_body> request;
+  // Bytes of the body that its length or the sizes of its chunks so far have announced; none of the last ones may have
+  // been read.
+  uint64_t announced = 0;
+  std::function<void(uint64_t, boost::beast::string_view, boost::system::error_code&)> on_chunk =
+      [this](uint64_t size, boost::beast::string_view, boost::system::error_code&) {
+        announced = size > std::numeric_limits<uint64_t>::max() - announced ? std::numeric_limits<uint64_t>::max()
+                                                                            : announced + size;
+      };
 };
 
 RequestReader::RequestReader(const HttpLimits& limits) : limits_(limits) { Reset(); }
@@ -76,8 +84,10 @@ RequestReader::~RequestReader() = default;
 void RequestReader::Reset() {
   parser_ = std::make_unique<Parser>();
   parser_->request.header_limit(static_cast<uint32_t>(limits_.header_bytes));
-  parser_->request.body_limit(limits_.body_bytes);
-  header_checked_ = false;
+  parser_->request.body_limit(boost::none);  // the limit is checked here
+  parser_->request.on_chunk_header(parser_->on_chunk);
+  header_checked_ = is_large_allowed_ = false;
+  most_body_bytes_ = limits_.body_bytes;
   body_wire_bytes_ = 0;
 }
 
@@ -118,11 +128,11 @@ RequestReader::Progress RequestReader::Parse(const std::string& input, size_t& t
       if (header_checked_) body_wire_bytes_ += consumed;
       if (!header_checked_ && !CheckHeader()) return Progress::kRefused;
       header_checked_ = true;
+      // No byte of a body is read before its length or its chunk's size is known to be allowed.
+      if (parser_->announced > most_body_bytes_) return is_large_allowed_ ? RefuseLarge() : Progress::kLarge;
     }
     if (request.is_done()) return Progress::kComplete;
-    if (body_wire_bytes_ > kWireBytesPerBodyByte * limits_.body_bytes + limits_.header_bytes) {
-      return Refuse(413, "the body of the request is too large");
-    }
+    if (body_wire_bytes_ > kWireBytesPerBodyByte * most_body_bytes_ + limits_.header_bytes) return RefuseLarge();
     // The parser leaves at most one unfinished line.
     if (starved && input.size() - taken > limits_.header_bytes) return Refuse(431, "a line of the request is too long");
     if (starved || taken == input.size()) return Progress::kMore;
@@ -154,7 +164,23 @@ bool RequestReader::CheckHeader() {
   if (request.count(http::field::expect) > 0 && !expects_continue()) {
     return refuse(417, "the only expectation is 100-continue");
   }
+  if (!parser_->request.chunked()) parser_->announced = parser_->request.content_length().value_or(0);
   return true;
+}
+
+std::optional<size_t> RequestReader::AllowLarge(size_t most) {
+  is_large_allowed_ = true;
+  most_body_bytes_ = std::max(most, limits_.body_bytes);
+  if (parser_->announced > most_body_bytes_) {
+    RefuseLarge();
+    return std::nullopt;
+  }
+  return parser_->request.chunked() ? most_body_bytes_ : static_cast<size_t>(parser_->announced);
+}
+
+void RequestReader::ReserveLarge() {
+  const size_t bytes = parser_->request.chunked() ? most_body_bytes_ : static_cast<size_t>(parser_->announced);
+  parser_->request.get().body().reserve(bytes);
 }
 
 bool RequestReader::has_header() const { return header_checked_; }
@@ -168,8 +194,10 @@ bool RequestReader::keep_alive() const { return parser_->request.keep_alive(); }
 
 bool RequestReader::is_http_1_1() const { return parser_->request.get().version() >= 11; }
 
-HttpRequest RequestReader::TakeRequest() {
-  auto message = parser_->request.release();
+size_t RequestReader::body_bytes() const { return parser_->request.get().body().size(); }
+
+HttpRequest RequestReader::Head() const {
+  const auto& message = parser_->request.get();
   HttpRequest request;
   request.method = std::string(message.method_string());
   request.target = std::string(message.target());
@@ -189,7 +217,12 @@ HttpRequest RequestReader::TakeRequest() {
       request.headers.push_back({.name = "Host", .value = std::string(parts.authority)});
     }
   }
-  request.body = std::move(message.body());
+  return request;
+}
+
+HttpRequest RequestReader::TakeRequest() {
+  HttpRequest request = Head();
+  request.body = std::move(parser_->request.get().body());
   return request;
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "server/http/http_server.h"
 
@@ -10,7 +12,8 @@ namespace tessera::server {
 namespace {
 
 // Returns a line for each request or refusal that a reader makes of these bytes when they arrive in pieces of `piece`.
-std::string Read(const std::string& bytes, size_t piece) {
+// Bodies above the ordinary limit of 64 may have up to `most` bytes.
+std::string Read(const std::string& bytes, size_t piece, size_t most = 0) {
   const HttpLimits limits = {.header_bytes = 512, .body_bytes = 64};
   RequestReader reader(limits);
   std::string input, result;
@@ -19,6 +22,15 @@ std::string Read(const std::string& bytes, size_t piece) {
     while (true) {
       const RequestReader::Progress progress = reader.Read(input);
       if (progress == RequestReader::Progress::kMore) break;
+      if (progress == RequestReader::Progress::kLarge) {
+        absl::StrAppend(&result, "large after ", reader.body_bytes(), ", ");
+        if (const std::optional<size_t> room = reader.AllowLarge(most)) {
+          absl::StrAppend(&result, "room ", *room, ", ");
+          reader.ReserveLarge();
+          continue;
+        }
+        return absl::StrCat(result, reader.refusal_status(), "\n");
+      }
       if (progress == RequestReader::Progress::kRefused) {
         return absl::StrCat(result, reader.refusal_status(), " ", reader.refusal_reason(), "\n");
       }
@@ -52,10 +64,10 @@ TEST(RequestReaderTest, PiecesOfAnySizeAreReadAsTheWhole) {
        "POST /a 2 headers, body 'abc'\nGET /b 0 headers, body ''\n"},
       {"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
        "POST /a 1 headers, body ''\nGET /b 0 headers, body ''\n"},
-      {"POST /a HTTP/1.1\r\nContent-Length: 65\r\n\r\n", "413 the body of the request is too large\n"},
+      {"POST /a HTTP/1.1\r\nContent-Length: 65\r\n\r\n", "large after 0, 413\n"},
       {absl::StrCat("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n", std::string(65, 'a'),
                     "\r\n0\r\n\r\n"),
-       "413 the body of the request is too large\n"},
+       "large after 0, 413\n"},
       {"POST /a HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
        "400 Transfer-Encoding is malformed, or is sent together with a Content-Length\n"},
       {absl::StrCat("GET /a HTTP/1.1\r\nA: ", std::string(600, 'a'), "\r\n\r\n"),
@@ -64,6 +76,30 @@ TEST(RequestReaderTest, PiecesOfAnySizeAreReadAsTheWhole) {
   for (const Bytes& row : rows) {
     for (size_t piece = 1; piece <= row.bytes.size(); ++piece) {
       ASSERT_EQ(Read(row.bytes, piece), row.read) << "in pieces of " << piece << ": " << row.bytes;
+    }
+  }
+}
+
+TEST(RequestReaderTest, LargeBodiesAreReadUpToWhatIsAllowed) {
+  const std::string length = "POST /a HTTP/1.1\r\nContent-Length: ";
+  const std::string chunked = "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string a64(64, 'a'), a100(100, 'a'), next = "GET /b HTTP/1.1\r\n\r\n";
+  const std::string body = absl::StrCat("POST /a 1 headers, body '", a100, "'\n"), get = "GET /b 0 headers, body ''\n";
+  const std::vector<Bytes> rows = {
+      {length + "100\r\n\r\n" + a100 + next, "large after 0, room 100, " + body + get},
+      {length + "101\r\n\r\n", "large after 0, 413\n"},
+      {length + "18446744073709551615\r\n\r\n", "large after 0, 413\n"},
+      {chunked + "64\r\n" + a100 + "\r\n0\r\n\r\n" + next, "large after 0, room 100, " + body + get},
+      {chunked + "40\r\n" + a64 + "\r\n24\r\n" + a64.substr(0, 36) + "\r\n0\r\n\r\n" + next,
+       "large after 64, room 100, " + body + get},
+      {chunked + "40\r\n" + a64 + "\r\n25\r\n", "large after 64, 413\n"},
+      {chunked + "40\r\n" + a64 + "\r\nffffffffffffffff\r\n", "large after 64, 413\n"},
+      {chunked + "40\r\n" + a64 + "\r\n1\r\na\r\n24\r\n",
+       "large after 64, room 100, 413 the body of the request is too large\n"},
+  };
+  for (const Bytes& row : rows) {
+    for (size_t piece = 1; piece <= row.bytes.size(); ++piece) {
+      ASSERT_EQ(Read(row.bytes, piece, 100), row.read) << "in pieces of " << piece << ": " << row.bytes;
     }
   }
 }

@@ -98,11 +98,12 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
     int status;
     std::string error;
   };
-  for (const Case& refused :
-       {Case{"GARBAGE\r\n\r\n", 400, "malformed_request"},
-        Case{"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n", 413, "body_too_large"},
-        Case{absl::StrCat("GET / HTTP/1.1\r\nHost: ", std::string(100'000, 'x'), "\r\n\r\n"), 431,
-             "header_too_large"}}) {
+  for (const Case& refused : {Case{"GARBAGE\r\n\r\n", 400, "malformed_request"},
+                              Case{"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                                   "Content-Length: 1000000000\r\n\r\n",
+                                   413, "body_too_large"},
+                              Case{absl::StrCat("GET / HTTP/1.1\r\nHost: ", std::string(100'000, 'x'), "\r\n\r\n"), 431,
+                                   "header_too_large"}}) {
     HttpTestClient client((*edges)->http_port());
     client.Send(refused.request);
     const TestResponse answer = client.ReadResponse();

@@ -34,6 +34,7 @@ class ApiFixture {
 
   uint16_t port() const { return server_ == nullptr ? 0 : server_->port(); }
   TestImageService& service() { return service_; }
+  server::ApiHandler& handler() { return handler_; }
   server::HttpServer& server() { return *server_; }
 
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
