@@ -175,6 +175,9 @@ struct LimitsConfig {
   int64_t connections = 1024;
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = 1 << 20;
+  int64_t picture_body_bytes = 256 << 20;
+  int64_t receiving_bytes = 512 << 20;
+  int64_t body_rate = 64 << 10;
   int64_t sending_bytes = 4 << 20;
   absl::Duration header_time = absl::Seconds(10);
   absl::Duration body_time = absl::Seconds(30);
@@ -200,10 +203,18 @@ constexpr auto FieldsOf(const LimitsConfig*) {
       Field("connections", &L::connections, Integer{1, 1000000}, "HTTP connections"),
       Field("header_bytes", &L::header_bytes, Integer{1024, 1 << 20}, "Bytes of an HTTP request's header"),
       Field("body_bytes", &L::body_bytes, Integer{1024, 1 << 28}, "Bytes of an HTTP request's body"),
+      Field("picture_body_bytes", &L::picture_body_bytes, Integer{1024, 1 << 30},
+            "Bytes of an HTTP request's body that may have pictures"),
+      Field("receiving_bytes", &L::receiving_bytes, Integer{1 << 20, int64_t{1} << 40},
+            "Bytes of bodies larger than `body_bytes` that all HTTP connections together hold in memory; no single one "
+            "may have more"),
+      Field("body_rate", &L::body_rate, Integer{1, 1 << 30},
+            "Bytes a second that a client must send of such a body, on average over each `body_time`"),
       Field("sending_bytes", &L::sending_bytes, Integer{1 << 16, 1 << 30},
             "Bytes of pictures that all HTTP connections together hold in memory while sending"),
       Field("header_time", &L::header_time, "Time for a header, after which the connection is closed"),
-      Field("body_time", &L::body_time, "Time for a body"), Field("idle_time", &L::idle_time, "Time between requests"),
+      Field("body_time", &L::body_time, "Time for a body of at most `body_bytes`, and for the wait of a larger one"),
+      Field("idle_time", &L::idle_time, "Time between requests"),
       Field("write_time", &L::write_time, "Time in which a client must accept some bytes of its answer"));
 }
 

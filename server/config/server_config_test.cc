@@ -96,7 +96,7 @@ public_url: https://images.example/tessera
 keys_file: keys.txt
 admin_keys_file: admin.txt
 allow_anonymous: true
-limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, sending_bytes: 65536, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
+limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, picture_body_bytes: 8192, receiving_bytes: 2097152, body_rate: 128, sending_bytes: 65536, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
 nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 2s, lost_after: 9s, join_wait: 4s}
 groups:
   - {model: "a: \"b\" # c", name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, warmup: [64x32]}
@@ -148,6 +148,9 @@ limits:
   connections: 8
   header_bytes: 2048
   body_bytes: 4096
+  picture_body_bytes: 8192
+  receiving_bytes: 2097152
+  body_rate: 128
   sending_bytes: 65536
   header_time: 1.5s
   body_time: 1m
@@ -245,6 +248,9 @@ limits:
   connections: 1024
   header_bytes: 16384
   body_bytes: 1048576
+  picture_body_bytes: 268435456
+  receiving_bytes: 536870912
+  body_rate: 65536
   sending_bytes: 4194304
   header_time: 10s
   body_time: 30s

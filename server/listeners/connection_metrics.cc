@@ -24,6 +24,10 @@ constexpr Family kFamilies[] = {
     {"tessera_connections_refused_total", "counter",
      "Connections that were closed at once, because all others had a running request.",
      [](const HttpConnectionCounts& c) { return c.refused; }},
+    {"tessera_receiving_bytes", "gauge", "Bytes of large request bodies that are held in memory or being read.",
+     [](const HttpConnectionCounts& c) -> uint64_t { return c.bodies.held; }},
+    {"tessera_receiving_waits", "gauge", "Large request bodies that wait for memory.",
+     [](const HttpConnectionCounts& c) -> uint64_t { return c.bodies.waiting; }},
 };
 
 }  // namespace

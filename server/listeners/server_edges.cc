@@ -53,6 +53,8 @@ HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& 
   options.limits.connections = static_cast<size_t>(config.limits.connections);
   options.limits.header_bytes = static_cast<size_t>(config.limits.header_bytes);
   options.limits.body_bytes = static_cast<size_t>(config.limits.body_bytes);
+  options.limits.receiving_bytes = static_cast<size_t>(config.limits.receiving_bytes);
+  options.limits.body_rate = static_cast<size_t>(config.limits.body_rate);
   options.limits.sending_bytes = static_cast<size_t>(config.limits.sending_bytes);
   options.limits.header_time = config.limits.header_time;
   options.limits.body_time = config.limits.body_time;
@@ -174,6 +176,7 @@ class Edges final : public ServerEdges {
     options.public_url = config.public_url;
     options.web_page = config.web_page;
     options.health = config.api_health;
+    options.picture_body_bytes = static_cast<size_t>(config.limits.picture_body_bytes);
     if (config.api_metrics) options.metrics = [this] { return MetricsText(); };
     for (const std::string& name : config.clients) {
       if (const auto client = base::EnumOf<ForeignClient>(name)) options.clients.push_back(*client);

@@ -133,6 +133,31 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
   }));
 }
 
+TEST(ServerEdgesTest, BodiesAreReadUpToTheLimitsOfTheConfiguration) {
+  ServerConfig config = AnyPorts();
+  config.limits.body_bytes = 2048;
+  config.limits.picture_body_bytes = 2 << 20;
+  config.limits.receiving_bytes = 1 << 20;
+  TestImageService service;
+  auto edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  const auto status = [&](const std::string& path, size_t bytes) {
+    HttpTestClient client((*edges)->http_port());
+    client.Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+                             "Content-Length: ", bytes, "\r\n\r\n"));
+    if (bytes <= 1 << 20) client.Send(std::string(bytes, ' '));
+    return client.ReadResponse().status;
+  };
+  EXPECT_EQ(status("/v1/images/generations", 2048), 400) << "it was read, and is no JSON";
+  EXPECT_EQ(status("/v1/images/generations", 2049), 413);
+  EXPECT_EQ(status("/v1/jobs", 1 << 20), 400);
+  EXPECT_EQ(status("/v1/jobs", (1 << 20) + 1), 413) << "it would never fit";
+  config.limits.receiving_bytes = 4 << 20;
+  edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  EXPECT_EQ(status("/v1/jobs", (2 << 20) + 1), 413);
+}
+
 TEST(ServerEdgesTest, ConnectionsTheProcessAndTheBuildAreAmongTheMetrics) {
   TestImageService service;
   auto edges = ServerEdges::Start(AnyPorts(), service, {});
