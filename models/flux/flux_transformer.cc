@@ -22,8 +22,8 @@ LinearOptions Row(parallel::TokenRows tokens) { return {.role = LinearRole::kRow
 
 kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight, .bias = {}, .eps = kNormEps}; }
 
-// References have the image's weights in a double block, so they change sides for it: they are the last rows of the text
-// outside of it and the first rows of the image inside.
+// References have the image's weights in a double block, so they change sides for it: they are the last rows of the
+// text outside of it and the first rows of the image inside.
 void MoveReferencesToImage(int64_t references, BlockState& state) {
   const int64_t texts = state.text.size(1) - references;
   state.image = at::cat({state.text.narrow(1, texts, references), state.image}, 1);
