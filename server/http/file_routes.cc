@@ -95,7 +95,11 @@ std::vector<ApiRoute> FileRoutes(const ApiContext& context) {
   const auto with = [&context](void (*handle)(const ApiContext&, const ApiCall&)) {
     return [context, handle](const ApiCall& call) { handle(context, call); };
   };
-  return {{.method = "POST", .pattern = "/v1/files", .reads_form = true, .handle = with(Upload)},
+  return {{.method = "POST",
+           .pattern = "/v1/files",
+           .reads_form = true,
+           .most_body_bytes = context.options.picture_body_bytes,
+           .handle = with(Upload)},
           {.method = "GET", .pattern = "/v1/files", .query = {"purpose", "limit"}, .handle = with(List)},
           {.method = "GET", .pattern = "/v1/files/{id}", .handle = with(Get)},
           {.method = "DELETE", .pattern = "/v1/files/{id}", .handle = with(Delete)}};

@@ -158,6 +158,7 @@ std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {
            .pattern = "/v1/images/edits",
            .reads_body = true,
            .reads_form = true,
+           .most_body_bytes = context.options.picture_body_bytes,
            .handle = answer(BodyKind::kEdit, "image_edit")}};
 }
 
