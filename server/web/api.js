@@ -109,6 +109,16 @@ export async function submit(body) {
   }
 }
 
+const UPLOAD_DEADLINE_MS = 300_000;
+
+// Uploads a picture; returns the file as the server describes it. Its own name is not sent.
+export async function upload(content, name) {
+  const body = new FormData();
+  body.append("purpose", "vision");
+  body.append("file", content, name);
+  return json("v1/files", { method: "POST", body, signal: AbortSignal.timeout(UPLOAD_DEADLINE_MS) });
+}
+
 // A page of the caller's jobs, newest first; `after` is the `next` of the page before, or empty.
 export const jobs = (limit, after) => json(`v1/jobs?limit=${limit}&after=${after}`, { quiet: true });
 

@@ -1,8 +1,10 @@
 // The page: puts form, stage, gallery and status together. It is a client of the public API like any other.
 import * as api from "./api.js";
 import { announce, byId, plural } from "./dom.js";
+import { takeFiles } from "./drop.js";
 import { RequestForm, fit } from "./form.js";
 import { Gallery } from "./gallery.js";
+import { PictureInputs } from "./inputs.js";
 import { Jobs } from "./jobs.js";
 import { parseText, readText, requestOf } from "./picture.js";
 import { Stage } from "./stage.js";
@@ -10,6 +12,7 @@ import { ServerStatus } from "./status.js";
 
 const jobs = new Jobs();
 const status = new ServerStatus();
+const pictures = new PictureInputs(() => jobs.entries.map(({ request }) => request));
 let form = null;
 
 // ---- messages
@@ -106,6 +109,9 @@ const stage = new Stage(jobs, {
     choose(next);
     jobs.remove(entry);
   },
+  use: useImage,
+  before: ({ request }) => pictures.before(request),
+  takesPictures: () => pictures.offered,
   wordsOf: ({ message, param }) => wordsOf({ message, field: param }),
 });
 const gallery = new Gallery(jobs, (entry) => {
@@ -134,12 +140,14 @@ jobs.addEventListener("end", ({ entry }) => {
   status.refreshSoon();
 });
 
-async function submit(request) {
+// Sends a request; `sources` uploads its pictures and returns the fields that name them.
+async function submit(request, sources = async () => ({})) {
   const button = byId("submit");
   button.disabled = true;
   form.clearErrors();
   try {
-    choose(await jobs.submit(request, form.numbers));
+    const fields = await sources();
+    choose(await jobs.submit({ ...request, ...fields }, form.numbers));
     announce("Accepted.");
     status.refreshSoon();
     if (matchMedia("(max-width: 60rem)").matches) byId("stage").scrollIntoView();
@@ -156,7 +164,7 @@ async function submit(request) {
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const problem = form.problem();
-  if (problem === null) return submit(form.request());
+  if (problem === null) return submit(form.request(), () => pictures.sources());
   form.clearErrors();
   form.showError(problem);
 });
@@ -173,8 +181,8 @@ byId("reset").addEventListener("click", () => {
 
 // ---- a picture's parameters
 
-function show(request) {
-  const unknown = form.show(request);
+function show(request, options) {
+  const unknown = form.show(request, options);
   for (const area of document.querySelectorAll("#composer textarea")) fit(area);
   return unknown;
 }
@@ -185,9 +193,10 @@ async function readPicture(file) {
     const parsed = text === null ? null : parseText(text);
     if (parsed === null) return notice(`${file.name} does not say how it was made.`, "error");
     const { request } = requestOf(parsed, form.schema);
-    const unknown = show(request);
+    const unknown = show(request, { replacePictures: false });
     const model = unknown.includes("model") ? ` Its model, ${request.model}, is not served here.` : "";
-    notice(`The parameters of ${file.name} are in the form.${model}`, model ? "warning" : "plain");
+    const made = unknown.includes("images") ? " It was made from a picture, which is not in it." : "";
+    notice(`The parameters of ${file.name} are in the form.${model}${made}`, model || made ? "warning" : "plain");
     announce("The picture's parameters are in the form.");
     form.control("prompt").focus();
   } catch (error) {
@@ -195,33 +204,34 @@ async function readPicture(file) {
   }
 }
 
-let dragged = 0;
-const carriesFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-function showDrop(change) {
-  dragged = change === 0 ? 0 : Math.max(0, dragged + change);
-  byId("drop").hidden = dragged === 0;
-}
-addEventListener("dragenter", (event) => carriesFile(event) && showDrop(1));
-addEventListener("dragleave", (event) => carriesFile(event) && showDrop(-1));
-addEventListener("dragover", (event) => {
-  if (carriesFile(event)) event.preventDefault();
-});
-addEventListener("drop", (event) => {
-  if (!carriesFile(event)) return;
-  event.preventDefault();
-  showDrop(0);
-  const file = event.dataTransfer.files[0];
-  if (file && form) readPicture(file);
-});
 byId("picture-button").addEventListener("click", () => byId("picture-input").click());
 byId("picture-input").addEventListener("change", ({ target }) => {
   if (target.files[0]) readPicture(target.files[0]);
   target.value = "";
 });
-addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/"));
-  if (file && form) readPicture(file);
-});
+
+// ---- pictures to begin from
+
+async function usePictures(files) {
+  if (!(await pictures.add(files))) return;
+  const few = pictures.most === 1;
+  announce(few ? "The image begins from this picture." : "The picture is added.");
+  pictures.node.scrollIntoView({ block: "nearest" });
+}
+
+async function useImage(image) {
+  try {
+    const content = await api.image(image.id);
+    await usePictures([new File([content], `Image with the seed ${image.seed}`, { type: content.type })]);
+    notice("The image is in the form, as a picture to begin from.");
+  } catch (error) {
+    complain(error);
+  }
+}
+
+takeFiles({ offered: () => pictures.offered, use: usePictures, read: (file) => form && readPicture(file) });
+pictures.addEventListener("change", () => stage.refresh());
+jobs.addEventListener("list", () => pictures.prune());
 
 // ---- the beginning
 
@@ -229,7 +239,7 @@ async function begin() {
   writeKeyButton();
   addEventListener("hashchange", showView);
   const [schema, models] = await Promise.all([api.json("v1/schema"), api.json("v1/models")]);
-  form = new RequestForm(schema, models.data);
+  form = new RequestForm(schema, models.data, pictures);
   byId("composer").removeAttribute("aria-busy");
   byId("submit").disabled = false;
   showView();

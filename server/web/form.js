@@ -7,7 +7,11 @@ import { isNumber, numberOr, sizeOr } from "./typed.js";
 // Fields that are always visible below the prompts; the others are under "More options", in the schema's order.
 const ESSENTIAL = ["model", "size", "num_inference_steps", "guidance_scale", "seed", "n"];
 // Words that OpenAI's clients send. They have no effect here, or are another field's other name.
-const LEFT_OUT = new Set(["complexity", "style", "moderation", "background", "safety_identifier"]);
+const LEFT_OUT = new Set(["complexity", "style", "moderation", "background", "safety_identifier", "input_fidelity"]);
+// Fields whose control is PictureInputs.
+const OF_PICTURES = new Set(["images", "mask"]);
+// The strength that an absent one stands for.
+const USUAL_STRENGTH = { start: 0.6, fill: 1 };
 const LABELS = {
   n: "Images",
   num_inference_steps: "Steps",
@@ -16,6 +20,7 @@ const LABELS = {
   partial_images: "Previews",
   deadline_ms: "Deadline (ms)",
   loras: "Adapters (LoRA)",
+  images: "Picture",
   user: "Label",
 };
 // Values that the page sends by default.
@@ -92,17 +97,23 @@ function sizeOf(model, [across, down]) {
 const SHAPES = [["Square", [1, 1]], ["Portrait", [2, 3]], ["Landscape", [3, 2]], ["Wide", [16, 9]]];
 
 export class RequestForm {
-  constructor(schema, models) {
+  // `pictures` is the control of the pictures that a request begins from.
+  constructor(schema, models, pictures) {
     this.schema = schema;
+    this.pictures = pictures;
     this.rows = new Map();
     this.pickers = new Map(); // the controls that hold more than one text
     this.models = models.filter((model) => model.alias_of === null);
-    const names = Object.keys(schema.properties).filter((name) => !LEFT_OUT.has(name));
+    const names = Object.keys(schema.properties).filter((name) => !LEFT_OUT.has(name) && !OF_PICTURES.has(name));
     for (const name of names) this.rows.set(name, this.#row(name, schema.properties[name]));
     const place = (id, chosen) => byId(id).replaceChildren(...chosen.filter((n) => this.rows.has(n)).map((n) => this.rows.get(n)));
     place("prompt-fields", ["prompt", "negative_prompt"]);
     place("essential-fields", ESSENTIAL);
-    place("more-fields", names.filter((name) => !["prompt", "negative_prompt", ...ESSENTIAL].includes(name)));
+    place("more-fields", names.filter((name) => !["prompt", "negative_prompt", "strength", ...ESSENTIAL].includes(name)));
+    place("picture-fields", ["strength"]);
+    byId("picture-fields").prepend(pictures.node);
+    pictures.addEventListener("change", () => this.#followPictures());
+    this.#addStrengthRange();
     this.#addSeedButton();
     this.#addSizes();
     this.setModels(models);
@@ -177,9 +188,14 @@ export class RequestForm {
     return text.replace(/(?<!\w)'[^']*'|\b[a-z]+(?:_[a-z0-9]+)+\b/g, (word) => (known(word) ? labelOf(word) : word));
   }
 
-  // Shows a request; fields that it does not have are emptied. Returns the names that the form has no place for.
-  show(request) {
-    const unknown = Object.keys(request).filter((name) => !this.rows.has(name));
+  // Shows a request; fields that it does not have are emptied, and pictures too if `replacePictures`. Returns the names
+  // that the form has no place for.
+  show(request, { replacePictures = true } = {}) {
+    const unknown = Object.keys(request).filter((name) => !this.rows.has(name) && !OF_PICTURES.has(name));
+    // The parameters of an image have no files, but name the pictures that it was made from.
+    const [images, mask] = [request.images ?? [], request.mask ?? null].map((sources) => [sources].flat().filter((source) => source?.file_id));
+    if ((request.images ?? []).length > images.length) unknown.push("images");
+    if (replacePictures) this.pictures.show(images, mask[0] ?? null);
     const model = request.model;
     if (model && this.models.some(({ id }) => id === model)) this.control("model").value = model;
     else if (model) unknown.push("model");
@@ -196,7 +212,7 @@ export class RequestForm {
       if (control.tagName === "TEXTAREA") fit(control);
     }
     this.clearErrors();
-    this.#markSize();
+    this.#followPictures();
     const advanced = byId("more-fields").querySelectorAll("[name]");
     if ([...advanced].some((control) => control.value && control.value !== (STARTING_VALUES[control.name] ?? ""))) {
       byId("more").open = true;
@@ -211,11 +227,13 @@ export class RequestForm {
       row.classList.remove("wrong");
       this.control(name).removeAttribute("aria-invalid");
     }
+    this.pictures.clearError();
     byId("form-error").textContent = "";
   }
 
   // Shows an error at its field, which gets the focus; below the form if the page does not show that field.
   showError(error) {
+    if (this.pictures.offered && this.pictures.owns(error.field)) return this.pictures.showError(this.wordsOf(error));
     const row = this.rows.get(error.field);
     if (!row || row.hidden) {
       byId("form-error").textContent = this.wordsOf(error);
@@ -270,6 +288,22 @@ export class RequestForm {
     box.append(input, element("button", { type: "button", class: "quiet", onclick: draw, "aria-label": "Draw a seed", title: "Draw a seed" }, icon("dice")));
   }
 
+  #addStrengthRange() {
+    const input = this.control("strength");
+    if (!input) return;
+    const range = element("input", { type: "range", min: 0.05, max: 1, step: 0.05, "aria-label": "Strength, as a range" });
+    const follow = () => {
+      const value = Number(numberOr(input.value));
+      range.value = input.value.trim() !== "" && Number.isFinite(value) ? value : USUAL_STRENGTH[this.pictures.kind] ?? 1;
+    };
+    const box = element("div", { class: "joined strength" });
+    input.replaceWith(box);
+    box.append(range, input);
+    input.addEventListener("input", follow);
+    range.addEventListener("input", () => (input.value = range.value));
+    this.followStrength = follow;
+  }
+
   #addSizes() {
     const input = this.control("size");
     if (!input) return;
@@ -291,13 +325,28 @@ export class RequestForm {
   #markSize() {
     const input = this.control("size");
     if (!input || !this.model) return;
-    const size = sizeOr(input.value) || this.model.default_size;
+    // Without a size, an image that begins from a picture has its proportions.
+    const size = sizeOr(input.value) || (this.pictures.used.length ? "" : this.model.default_size);
     let marked = false;
     for (const { shape, button } of this.shapes) {
       const is = !marked && sizeOf(this.model, shape) === size;
       marked = marked || is;
       button.setAttribute("aria-pressed", String(is));
     }
+  }
+
+  // The strength is a field of requests that begin from a picture.
+  #followPictures() {
+    const { used, takesMask } = this.pictures;
+    const row = this.rows.get("strength");
+    if (row) {
+      row.hidden = used.length === 0 || !takesMask;
+      this.control("strength").placeholder = `${USUAL_STRENGTH[this.pictures.kind] ?? 1}`;
+      this.followStrength();
+    }
+    const size = this.control("size");
+    if (size && this.model) size.placeholder = used.length ? "Like the picture" : this.model.default_size;
+    this.#markSize();
   }
 
   // Adapts the form to the model: its samplers, its defaults, the fields that it reads.
@@ -327,6 +376,7 @@ export class RequestForm {
       const needed = this.schema.properties[name]["x-read-with"];
       row.hidden = needed !== undefined && !model.options.includes(needed);
     }
+    this.pictures.offer(model); // which calls #followPictures
     const adapters = this.models.filter(({ id, parent }) => parent === (model.parent ?? model.id) && id !== model.id);
     for (const picker of this.pickers.values()) picker.offer(adapters);
     this.#placePickers();

@@ -1,13 +1,17 @@
 // Shows the selected job: its pictures in large, its progress, its parameters, and actions for it.
 import { byId, duration, element, icon, plural } from "./dom.js";
+import { Compare } from "./compare.js";
 import { mosaic, progressBar } from "./mosaic.js";
 
 const SMALLEST_SHOWN = 384; // pixels to which a small picture is enlarged
 
 // The parameters of a job that are shown, under the names of the form.
-function parametersOf(job, image) {
+function parametersOf(job, image, request) {
+  const pictures = request.images?.length ? `${plural(request.images.length, "picture")}${request.mask ? " and a mask" : ""}` : "";
   const rows = [
     ["Model", job.model],
+    ["Made from", pictures],
+    ["Strength", pictures && request.strength],
     ["Adapters", job.loras.map(({ name, scale }) => `${name} × ${scale}`).join(", ")],
     ["Size", job.size],
     ["Steps", job.num_inference_steps],
@@ -44,20 +48,31 @@ export function statusText(entry) {
 }
 
 export class Stage {
-  // `actions`: cancel, again, edit, remove, each called with the entry, and wordsOf, which returns the text of an error.
+  // `actions`: cancel, again, edit, remove, each called with the entry; use, called with an image; wordsOf, which returns
+  // the text of an error; before, which returns the address of the picture that an entry was made from, or null; and
+  // takesPictures, which returns whether an image can be used.
   constructor(jobs, actions) {
     this.jobs = jobs;
     this.actions = actions;
     this.entry = null;
     this.shown = ""; // the values that the text at the side was made from
     this.image = 0; // for the entry of the events
+    this.compare = new Compare();
+    this.compares = false;
     jobs.addEventListener("change", ({ entry }) => {
       if (entry === this.entry) this.#update();
     });
     this.show(null);
   }
 
+  // Shows the buttons again where the form's model or pictures have changed.
+  refresh() {
+    if (this.entry !== null) this.#update();
+  }
+
   show(entry) {
+    this.compare.detach();
+    this.compares = false;
     this.entry = entry;
     this.image = 0;
     this.shown = "";
@@ -83,11 +98,13 @@ export class Stage {
   #update() {
     const { entry } = this;
     this.#updatePictures();
-    const signature = [entry.status, this.image, entry.job?.images.length].join();
+    const before = this.actions.before(entry);
+    const signature = [entry.status, this.image, entry.job?.images.length, before, this.actions.takesPictures()].join();
     if (signature !== this.shown) {
       this.shown = signature;
       this.#writeAbout();
     }
+    this.#updateCompare(before);
     this.state.textContent = statusText(entry);
     this.progress.set(entry.progress, entry.stepsOfImage);
   }
@@ -127,6 +144,13 @@ export class Stage {
       if (finished) this.#load(each, entry, finished);
       else if (entry.previews.has(index) && !entry.ended) this.#put(each, entry.previews.get(index), "preview");
     });
+  }
+
+  #updateCompare(before) {
+    const { figure } = this.figures[this.image] ?? {};
+    if (!this.compares || before === null || !figure) return this.compare.detach();
+    this.compare.attach(figure, before);
+    if (!this.compare.node.isConnected) byId("pictures").append(this.compare.node);
   }
 
   async #load(each, entry, finished) {
@@ -171,7 +195,7 @@ export class Stage {
     if (job?.error) parts.push(element("p", { class: "problem", role: "alert" }, this.actions.wordsOf(job.error)));
     for (const warning of job?.warnings ?? []) parts.push(element("p", { class: "warning" }, icon("warning"), warning));
     if (job) {
-      const rows = parametersOf(job, image);
+      const rows = parametersOf(job, image, entry.request);
       parts.push(element("dl", { class: "parameters" }, rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value))))));
     }
     if (entry.ended) parts.push(this.#buttons(image));
@@ -187,6 +211,20 @@ export class Stage {
     ];
     if (image) {
       const download = element("a", { class: "button", id: "download", download: `${image.id}.${image.output_format}` }, icon("download"), "Save");
+      if (actions.takesPictures()) {
+        buttons.push(element("button", { type: "button", id: "use", onclick: () => actions.use(image) }, icon("input"), "Use as input"));
+      }
+      if (actions.before(entry) !== null) {
+        const toggle = ({ currentTarget }) => {
+          this.compares = !this.compares;
+          currentTarget.setAttribute("aria-pressed", String(this.compares));
+          this.#updateCompare(actions.before(entry));
+          if (!this.compares) return;
+          byId("pictures").scrollIntoView({ block: "nearest" });
+          this.compare.range.focus({ preventScroll: true });
+        };
+        buttons.push(element("button", { type: "button", id: "compare", "aria-pressed": String(this.compares), onclick: toggle }, icon("compare"), "Before and after"));
+      }
       this.jobs.picture(entry, image.id).then((address) => download.setAttribute("href", address), () => download.remove());
       buttons.push(download);
     }
