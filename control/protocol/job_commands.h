@@ -10,17 +10,13 @@
 #include "base/fields/fields.h"
 #include "control/parameters/job_parameters.h"
 #include "control/protocol/command_number.h"
+#include "control/protocol/job_limits.h"
 #include "control/protocol/job_replies.h"
 
 namespace tessera::control {
 
 // The job number of the server's own probes. The numbers of other jobs count up from 1.
 inline constexpr uint64_t kProbeJob = ~uint64_t{0};
-
-// Limits of one command.
-inline constexpr size_t kMaxPromptsAhead = 1024;
-inline constexpr int32_t kMaxStepsTogether = 64;
-inline constexpr size_t kMaxBatch = 1024;  // jobs
 
 // Encodes the prompts of a job and draws its initial noise.
 struct StartJob {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "control/protocol/commands.h"
+#include "control/protocol/job_limits.h"
 
 namespace tessera::server {
 namespace {
