@@ -1,15 +1,18 @@
 #include "runtime/engine/job_pictures.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/picture_input.h"
+#include "control/pictures/blur.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/kontext_size.h"
 #include "control/pictures/mask.h"
+#include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
 
 namespace tessera::runtime {
@@ -28,6 +31,12 @@ absl::StatusOr<control::Frames> ReadStored(const control::PictureUse& picture, c
   return frames;
 }
 
+// Returns a binary mask as values of 0 to 255 with soft edges.
+absl::StatusOr<control::Frames> Feathered(control::Frames mask) {
+  for (uint8_t& value : mask.bytes) value = value == 0 ? 0 : 255;
+  return control::GaussianBlur(mask, kMaskFeather);
+}
+
 // [1, channels, height, width] of the frame's bytes.
 at::Tensor PlanesOf(const control::Frames& frame) {
   return at::from_blob(const_cast<uint8_t*>(frame.bytes.data()), {1, frame.height, frame.width, frame.channels},
@@ -43,10 +52,15 @@ at::Tensor PictureValues(const control::Frames& picture) { return PlanesOf(pictu
 
 at::Tensor MaskValues(const control::Frames& binary) { return PlanesOf(binary); }
 
-absl::StatusOr<PictureInputs> ReadPictures(std::span<const control::PictureUse> images,
-                                           std::span<const control::PictureUse> mask, control::PictureInput use,
-                                           int64_t height, int64_t width) {
-  PictureInputs inputs;
+absl::StatusOr<control::Frames> KeptPixels::Over(const control::Frames& image) const {
+  return control::OverlayPicture(mask, picture, image, std::nullopt);
+}
+
+absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
+                                         std::span<const control::PictureUse> mask, control::PictureInput use,
+                                         int64_t height, int64_t width) {
+  JobPictures pictures;
+  control::Frames last;
   const control::PictureSize size{.width = static_cast<int>(width), .height = static_cast<int>(height)};
   for (const control::PictureUse& picture : images) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
@@ -54,16 +68,18 @@ absl::StatusOr<PictureInputs> ReadPictures(std::span<const control::PictureUse> 
     if (use == control::PictureInput::kReference) {
       ASSIGN_OR_RETURN(fitted, control::KontextPictureSize({stored.width, stored.height}, /*auto_resize=*/true));
     }
-    ASSIGN_OR_RETURN(const control::Frames resized, control::Resize(stored, fitted.width, fitted.height));
-    inputs.pictures.push_back(PictureValues(resized));
+    ASSIGN_OR_RETURN(last, control::Resize(stored, fitted.width, fitted.height));
+    pictures.inputs.pictures.push_back(PictureValues(last));
   }
   for (const control::PictureUse& use_of_mask : mask) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(use_of_mask, "the mask"));
     ASSIGN_OR_RETURN(const control::Frames binary,
                      control::PrepareMask(stored, size.width, size.height, control::FitMode::kStretch));
-    inputs.mask = MaskValues(binary);
+    pictures.inputs.mask = MaskValues(binary);
+    ASSIGN_OR_RETURN(control::Frames feathered, Feathered(binary));
+    pictures.kept = KeptPixels{.picture = last, .mask = std::move(feathered)};
   }
-  return inputs;
+  return pictures;
 }
 
 }  // namespace tessera::runtime

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -23,12 +24,31 @@ at::Tensor PictureValues(const control::Frames& picture);
 // Returns the values of a binary mask [1, 1, height, width], in fp32.
 at::Tensor MaskValues(const control::Frames& binary);
 
+// The standard deviation, in pixels of the image, of the Gaussian blur that feathers a mask.
+inline constexpr float kMaskFeather = 4;
+// Pixels that are farther than this from the mask, in rows or in columns, do not change.
+inline constexpr int kMaskReach = 12;
+
+// The pixels that an image with a mask keeps of its picture.
+struct KeptPixels {
+  control::Frames picture;  // RGB, of the image's size
+  control::Frames mask;  // gray, of that size: 0 where the picture is kept, 255 where the image is, and values between
+
+  // Returns the picture where it is kept and `image`, RGB and of the same size, where it is not.
+  absl::StatusOr<control::Frames> Over(const control::Frames& image) const;
+};
+
+struct JobPictures {
+  PictureInputs inputs;
+  std::optional<KeptPixels> kept;  // if the job has a mask
+};
+
 // Returns a job's pictures and mask in host memory, in fp32, for an image that is generated at height x width pixels:
 // stretched to it with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the
 // size that the model prefers for them. DATA_LOSS if a file is missing, is not the one of its digest, or is no such
 // picture.
-absl::StatusOr<PictureInputs> ReadPictures(std::span<const control::PictureUse> images,
-                                           std::span<const control::PictureUse> mask, control::PictureInput use,
-                                           int64_t height, int64_t width);
+absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
+                                         std::span<const control::PictureUse> mask, control::PictureInput use,
+                                         int64_t height, int64_t width);
 
 }  // namespace tessera::runtime

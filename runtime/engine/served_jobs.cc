@@ -120,15 +120,14 @@ absl::StatusOr<models::SharedAdapters> ServedJobs::AdaptersOf(const control::Job
   return adapters;
 }
 
-absl::StatusOr<PictureInputs> ServedJobs::PicturesOf(const control::JobParameters& parameters,
-                                                     control::ImageSize size) {
-  if (parameters.images.empty()) return PictureInputs();
-  absl::StatusOr<PictureInputs> pictures =
+absl::StatusOr<JobPictures> ServedJobs::PicturesOf(const control::JobParameters& parameters, control::ImageSize size) {
+  if (parameters.images.empty()) return JobPictures();
+  absl::StatusOr<JobPictures> pictures =
       ReadPictures(parameters.images, parameters.mask, served_->model.description.pictures, size.height, size.width);
   if (!served_->model.ranks.OnEveryRank(pictures.ok()) && pictures.ok()) {
     return absl::AbortedError("images: another rank cannot read a picture of the job");
   }
-  if (pictures.ok()) pictures->first_step = control::FirstStepOfStrength(parameters.steps, parameters.strength);
+  if (pictures.ok()) pictures->inputs.first_step = control::FirstStepOfStrength(parameters.steps, parameters.strength);
   return pictures;
 }
 
@@ -182,7 +181,7 @@ absl::StatusOr<control::JobStarted> ServedJobs::Start(uint64_t id, const control
   const absl::StatusOr<SamplerConfig> sampler = SamplerOf(parameters, prompt.adapters, trainer);
   if (!sampler.ok()) return sampler.status();
   const control::ImageSize generated{.height = prompt.height, .width = prompt.width};
-  ASSIGN_OR_RETURN(const PictureInputs pictures, PicturesOf(parameters, generated));
+  ASSIGN_OR_RETURN(JobPictures pictures, PicturesOf(parameters, generated));
   const absl::Duration begin = base::SteadyNow();
   absl::StatusOr<models::EncodedPrompt> encoded = Encode(prompt);
   if (!encoded.ok()) return encoded.status();
@@ -213,11 +212,14 @@ absl::StatusOr<control::JobStarted> ServedJobs::Start(uint64_t id, const control
   job.denoise.noise = parameters.noise == control::NoiseKind::kTorchCpu
                           ? MakeTorchCpuNoise(parameters.seed, family.dtype())
                           : MakeTesseraNoise(parameters.seed);
-  if (pictures.pictures.empty()) {
+  if (pictures.inputs.pictures.empty()) {
     DrawInitialLatents(job.denoise, family);
   } else {
-    RETURN_IF_ERROR(BeginFromPictures(job.denoise, family, served_->model.description.pictures, pictures,
+    RETURN_IF_ERROR(BeginFromPictures(job.denoise, family, served_->model.description.pictures, pictures.inputs,
                                       served_->model.ranks.context()));
+  }
+  if (place_.rank == 0 && pictures.kept.has_value()) {
+    job.kept = std::make_shared<const KeptPixels>(*std::move(pictures.kept));
   }
   const Job& started = jobs_.emplace(id, std::move(job)).first->second;
   return control::JobStarted{.height = static_cast<int32_t>(started.height),
@@ -323,13 +325,13 @@ absl::StatusOr<control::Decoding> ServedJobs::Decode(uint64_t id) {
   const control::Decoded picture = {.height = static_cast<int32_t>(job->height),
                                     .width = static_cast<int32_t>(job->width),
                                     .completed = job->denoise.completed()};
-  return [this, latents = job->denoise.latents, picture](control::RowSink rows) {
-    return MakePixels(latents, picture, rows);
+  return [this, latents = job->denoise.latents, kept = job->kept, picture](control::RowSink rows) {
+    return MakePixels(latents, kept.get(), picture, rows);
   };
 }
 
-absl::StatusOr<control::Decoded> ServedJobs::MakePixels(const at::Tensor& latents, control::Decoded picture,
-                                                        control::RowSink rows) const {
+absl::StatusOr<control::Decoded> ServedJobs::MakePixels(const at::Tensor& latents, const KeptPixels* kept,
+                                                        control::Decoded picture, control::RowSink rows) const {
   const absl::Duration begin = base::SteadyNow();
   const absl::StatusOr<at::Tensor> image =
       served_->model.family->Decode(latents.unsqueeze(0), served_->model.ranks.context());
@@ -339,7 +341,13 @@ absl::StatusOr<control::Decoded> ServedJobs::MakePixels(const at::Tensor& latent
   }
   if (place_.rank == 0) {
     const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, picture.height, picture.width)).squeeze(0).cpu();
-    const absl::Span<const uint8_t> bytes(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+    absl::Span<const uint8_t> bytes(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+    control::Frames composed{.width = picture.width, .height = picture.height};
+    if (kept != nullptr) {
+      composed.bytes.assign(bytes.begin(), bytes.end());
+      ASSIGN_OR_RETURN(composed, kept->Over(composed));
+      bytes = composed.bytes;
+    }
     RETURN_IF_ERROR(rows(0, bytes));
   }
   picture.channels = static_cast<int32_t>(image->size(1));

@@ -13,8 +13,8 @@
 #include "control/protocol/command_handler.h"
 #include "models/loading/freed_memory.h"
 #include "runtime/denoising/denoiser.h"
-#include "runtime/denoising/picture_inputs.h"
 #include "runtime/engine/guard.h"
+#include "runtime/engine/job_pictures.h"
 #include "runtime/engine/loaded_adapters.h"
 #include "runtime/engine/model_loader.h"
 #include "runtime/group/worker_rank.h"
@@ -48,7 +48,8 @@ class ServedJobs final {
  private:
   struct Job {
     DenoiseJob denoise;
-    int64_t height = 0, width = 0;  // of the image that comes out
+    int64_t height = 0, width = 0;           // of the image that comes out
+    std::shared_ptr<const KeptPixels> kept;  // of its picture; null: none, or another rank has them
   };
   // Objects made of the model.
   struct Served {
@@ -62,7 +63,7 @@ class ServedJobs final {
   // Returns the sum of a job's adapters; an error if any rank cannot read them, to all of which this call is made.
   absl::StatusOr<models::SharedAdapters> AdaptersOf(const control::JobParameters& parameters, const Trainer* trainer);
   // Returns the pictures of a job whose image is generated at `size`; an error if any rank cannot read them.
-  absl::StatusOr<PictureInputs> PicturesOf(const control::JobParameters& parameters, control::ImageSize size);
+  absl::StatusOr<JobPictures> PicturesOf(const control::JobParameters& parameters, control::ImageSize size);
   // Returns the sampler of a job, for what the model with its adapters predicts.
   absl::StatusOr<SamplerConfig> SamplerOf(const control::JobParameters& parameters,
                                           const models::SharedAdapters& adapters, const Trainer* trainer) const;
@@ -75,9 +76,9 @@ class ServedJobs final {
   // Returns an error on all ranks, and nothing was begun, if one of them lacks the memory that steps of this batch
   // take, as far as can be known before.
   absl::Status ReserveMemory(std::span<DenoiseJob* const> batch);
-  // `picture` is the answer except for the channels and the seconds.
-  absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, control::Decoded picture,
-                                              control::RowSink rows) const;
+  // `picture` is the answer except for the channels and the seconds. `kept` may be null.
+  absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, const KeptPixels* kept,
+                                              control::Decoded picture, control::RowSink rows) const;
 
   const WorkerRank& place_;
   const Guard& guard_;
