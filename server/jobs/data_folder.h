@@ -11,7 +11,7 @@ inline constexpr char kServersFolder[] = "servers";      // of a shared data fol
 inline constexpr char kImagesFolder[] = "images";
 inline constexpr char kAdaptersFolder[] = "adapters";  // the server's own contents
 inline constexpr char kContentsFolder[] = "contents";  // contents of keys
-inline constexpr char kPictureSecret[] = "contents/picture-secret";  // ServingContext::picture_secret
+inline constexpr char kPictureSecret[] = "contents/picture-secret";  // for ServingContext::picture_key
 
 // The folders whose files a backup contains.
 inline constexpr std::array kKeptFolders = {kImagesFolder, kAdaptersFolder, kContentsFolder};

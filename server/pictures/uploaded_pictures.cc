@@ -216,6 +216,7 @@ std::set<std::string> UploadedPictures::NeededContents() {
 
 absl::Status UploadedPictures::Locate(const ContentOwner& owner, std::vector<control::PictureUse>& pictures) const {
   for (control::PictureUse& picture : pictures) {
+    if (!picture.file.empty()) continue;  // a program's own jobs name their files
     const absl::StatusOr<Content> content = contents_.Find(owner, picture.digest);
     if (!content.ok()) return absl::DataLossError("a picture of the job is not stored any more");
     picture.file = content->path;

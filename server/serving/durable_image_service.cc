@@ -156,11 +156,10 @@ absl::Status DurableImageService::Open() {
                                                                    .contents = *storage_.contents,
                                                                    .adapters = *storage_.adapters,
                                                                    .pictures = *storage_.pictures,
-                                                                   .picture_secret = base::KeptSecret(absl::StrCat(
-                                                                       options_.data_folder, "/", kPictureSecret)),
                                                                    .metrics = metrics_,
                                                                    .trace = trace_,
-                                                                   .log = options_.log});
+                                                                   .log = options_.log,
+                                                                   .picture_key = PictureKeys()});
   outcomes_ = std::make_unique<JobOutcomes>(*context_);
   jobs_ = std::make_unique<JobLifecycle>(*context_, *outcomes_);
   admission_ = std::make_unique<JobAdmission>(*context_, *jobs_, *outcomes_, options_.limits);
@@ -170,6 +169,12 @@ absl::Status DurableImageService::Open() {
   wanted_->Start(*jobs_, *outcomes_);
   maintenance_->Start();
   return absl::OkStatus();
+}
+
+std::function<std::string(const std::string&)> DurableImageService::PictureKeys() const {
+  if (options_.picture_key != nullptr) return [key = options_.picture_key](const std::string&) { return key(); };
+  return [secret = base::KeptSecret(absl::StrCat(options_.data_folder, "/", kPictureSecret))](
+             const std::string& tenant) { return base::Sha256Of(absl::StrCat(secret, tenant)); };
 }
 
 absl::Status DurableImageService::OpenStore() {

@@ -10,6 +10,7 @@
 // They share one lock (ServiceMonitor).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -104,6 +105,7 @@ class DurableImageService final : public ImageService {
   absl::Status Open();
   absl::Status OpenStore();
   absl::Status OpenContents();
+  std::function<std::string(const std::string& tenant)> PictureKeys() const;
   std::vector<std::string> ModelIds();
   control::ModelDescription DescriptionOf(const std::string& model);  // empty: not served, or it cannot be read
   // Converts an error of the store to the one that callers get.

@@ -93,13 +93,15 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
   const control::JobParameters& parameters = *finished.task.parameters;
-  const ImageParameters metadata = MetadataOf(parameters, {.sampler = finished.started.sampler,
-                                                           .model_name = group.model->id,
-                                                           .model = *group.model->description,
-                                                           .placement = group.load,
-                                                           .layout = group.layout,
-                                                           .weights = group.contents,
-                                                           .picture_key = PictureKeyOf(context_, finished.task.plan.key)});
+  const bool names_pictures = !parameters.images.empty() && context_.picture_key != nullptr;
+  const ImageParameters metadata =
+      MetadataOf(parameters, {.sampler = finished.started.sampler,
+                              .model_name = group.model->id,
+                              .model = *group.model->description,
+                              .placement = group.load,
+                              .layout = group.layout,
+                              .weights = group.contents,
+                              .picture_key = names_pictures ? context_.picture_key(finished.task.plan.key) : ""});
   const absl::StatusOr<FittedParameters> fitted = FitParameters(metadata, finished.task.output.format);
   if (!fitted.ok()) return FailRunning(finished.attempt, fitted.status());
   absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, fitted->text);

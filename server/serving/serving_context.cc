@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/files/sha256.h"
 #include "server/api/generation_request.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"
@@ -85,10 +83,6 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
   }
   if (job.state != JobState::kQueued) job.queue_position.reset();
   return job;
-}
-
-std::string PictureKeyOf(const ServingContext& context, const std::string& tenant) {
-  return base::Sha256Of(absl::StrCat(context.picture_secret, tenant));
 }
 
 absl::Status DrainingError() {

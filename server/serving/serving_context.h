@@ -1,6 +1,7 @@
 // ServingContext is what the parts of the service share, and defines what each part sees of the others.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,10 +56,12 @@ struct ServingContext {
   ContentStore& contents;
   ServedAdapters& adapters;
   UploadedPictures& pictures;
-  const std::string picture_secret;  // from which PictureKeyOf makes the keys of callers
   ServiceMetrics& metrics;
   QueueTrace& trace;
   base::EventLog log;
+  // Returns the key with which images of this API key name the pictures that they were made from (PictureNames). Null:
+  // they are not named.
+  std::function<std::string(const std::string& tenant)> picture_key = nullptr;
 };
 
 // Returns the job as callers see it, from its record and the state that only this process knows.
@@ -66,9 +69,6 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
 
 // Returns the time until a waiting task starts; absent also while no group of its model is ready.
 std::optional<absl::Duration> ExpectedWaitOf(RequestScheduler& scheduler, TaskId task);
-
-// The key with which images of this API key name the pictures that they were made from (PictureNames).
-std::string PictureKeyOf(const ServingContext& context, const std::string& tenant);
 
 absl::Status DrainingError();   // for submissions while the server drains
 absl::Status NotServedError();  // for a waiting job whose model is no longer served

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "control/pictures/fit_picture.h"
+#include "control/pictures/made_up_frames.h"
 #include "server/image/image_file.h"
 #include "tests/front/child_process.h"
 #include "tests/support/test_folder.h"
@@ -56,7 +58,21 @@ class PictureCommandTest : public ::testing::Test {
     return {.exit_code = exit_code, .output = child.output(), .errors = child.errors()};
   }
 
-  Result Generate(const std::string& name, const std::vector<std::string>& more, const char* model = kFlux) const {
+  // Returns a folder of FLUX.1 Fill, whose components other than the transformer are those of FLUX.1-dev.
+  std::string FillModel() const {
+    const fs::path fill = folder_ / "fill", root = fs::current_path();
+    fs::create_directory(fill);
+    for (const auto& part : fs::directory_iterator(root / "tests/golden-inputs/pipelines/flux_fill")) {
+      fs::create_symlink(part.path(), fill / part.path().filename());
+    }
+    for (const auto& part : fs::directory_iterator(root / kFlux)) {
+      if (!fs::exists(fill / part.path().filename())) fs::create_symlink(part.path(), fill / part.path().filename());
+    }
+    return fill;
+  }
+
+  Result Generate(const std::string& name, const std::vector<std::string>& more,
+                  const std::string& model = kFlux) const {
     std::vector<std::string> arguments = {"generate",  "a cat",     "--model",       model,      "--seed=1",
                                           "--steps=4", "--size=64", "--certify=off", "--output", folder_ / name};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -152,6 +168,85 @@ TEST_F(PictureCommandTest, ATransparentMaskMeansWhatAWhiteOneMeans) {
   ASSERT_EQ(Generate("c.png", {"--image", kPicture}).exit_code, 0);
   EXPECT_EQ(Decoded("a.png").image.bytes, Decoded("b.png").image.bytes);
   EXPECT_GT(LargestDifference(Decoded("a.png").image, Decoded("c.png").image), 16);
+}
+
+// The mask crosses the border between the rows of two ranks.
+TEST_F(PictureCommandTest, PixelsOutsideTheFeatheredMaskAreThePicturesOnEveryLayout) {
+  constexpr int kSide = 64, kRight = 28, kTop = 20, kBottom = 44, kReach = 12;
+  const control::Frames picture = control::NoiseFrame(96, 80, 3);
+  const control::Frames expected = *control::Resize(picture, kSide, kSide);
+  control::Frames mask = control::FlatFrame(kSide, kSide, 3, 0);
+  const auto is_within = [](int x, int y, int margin) {
+    return x < kRight + margin && y >= kTop - margin && y < kBottom + margin;
+  };
+  const auto at = [](int x, int y) { return static_cast<size_t>(3 * (y * kSide + x)); };
+  for (int y = 0; y < kSide; ++y) {
+    for (int x = 0; x < kSide; ++x) {
+      if (is_within(x, y, 0)) std::fill_n(&mask.bytes[at(x, y)], 3, uint8_t{255});
+    }
+  }
+  Write("picture.png", picture);
+  Write("mask.png", mask);
+  for (const std::string& model : {std::string(kFlux), FillModel()}) {
+    for (const char* layout : {"ring=1", "ring=2", "pipe=2"}) {
+      const Result made = Generate(
+          "a.png",
+          {"--image", folder_ / "picture.png", "--mask", folder_ / "mask.png", "--overwrite", "--layout", layout},
+          model);
+      ASSERT_EQ(made.exit_code, 0) << made.errors;
+      const control::Frames image = Decoded("a.png").image;
+      ASSERT_TRUE(image.has_shape_of(expected));
+      int other_outside = 0, same_inside = 0, inside = 0;
+      for (int y = 0; y < kSide; ++y) {
+        for (int x = 0; x < kSide; ++x) {
+          const bool same = std::equal(&image.bytes[at(x, y)], &image.bytes[at(x, y)] + 3, &expected.bytes[at(x, y)]);
+          other_outside += !is_within(x, y, kReach) && !same;
+          inside += is_within(x, y, -kReach + 6);
+          same_inside += is_within(x, y, -kReach + 6) && same;
+        }
+      }
+      EXPECT_EQ(other_outside, 0) << model << " " << layout;
+      EXPECT_LT(same_inside, inside / 10) << model << " " << layout;
+    }
+  }
+}
+
+TEST_F(PictureCommandTest, ABatchMakesTheImagesThatSingleCommandsMake) {
+  fs::create_directory(folder_ / "in");
+  fs::copy_file(kPicture, folder_ / "in/a.png");
+  fs::copy_file(kMask, folder_ / "in/m.png");
+  constexpr char kItem[] = R"({"prompt": "a cat", "seed": 1, "strength": 0.5, "image": "a.png")";
+  std::ofstream(folder_ / "in/items.jsonl")
+      << kItem << R"(, "num_inference_steps": 4, "size": "64x64", "mask": "m.png"})"
+      << "\n"
+      << kItem << R"(, "num_inference_steps": 2})"
+      << "\n"
+      << kItem << R"(, "image": "none.png"})"
+      << "\n"
+      << R"({"prompt": "a cat", "image": "none.png"})"
+      << "\n"
+      << R"({"prompt": "a cat", "image": ["a.png", "a.png"]})"
+      << "\n";
+  const Result batch =
+      Run({"batch", folder_ / "in/items.jsonl", "--out", folder_ / "out", "--model", kFlux, "--quiet"});
+  EXPECT_EQ(batch.exit_code, 9) << batch.errors;
+  EXPECT_THAT(batch.errors, HasSubstr("duplicate key \"image\""));
+  EXPECT_THAT(batch.errors, HasSubstr("line 4: image names"));
+  EXPECT_THAT(batch.errors, HasSubstr("line 5: images are 2; this model takes one"));
+  ASSERT_EQ(Generate("masked.png", {"--image", kPicture, "--mask", kMask, "--strength=0.5"}).exit_code, 0);
+  const std::string masked = BytesOf(folder_ / "out/images/000/000000.png");
+  EXPECT_EQ(masked, BytesOf(folder_ / "masked.png"));
+  EXPECT_THAT(Decoded("out/images/000/000000.png").parameters, HasSubstr("Images: "));
+  const Result replayed =
+      Run({"replay", folder_ / "out/images/000/000000.png", "--model", kFlux, "--image", kPicture, "--mask", kMask});
+  EXPECT_THAT(replayed.output, HasSubstr("identical: every byte of the file")) << replayed.errors;
+  EXPECT_THAT(replayed.errors, IsEmpty());
+  const control::Frames wide = Decoded("out/images/000/000001.png").image;
+  EXPECT_GT(wide.width, wide.height) << "without a size, an image has the proportions of its picture";
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "out/run")) {
+    EXPECT_NE(entry.path().extension(), ".png") << "a picture was left";
+  }
+  EXPECT_TRUE(fs::is_empty(temporary()));
 }
 
 TEST_F(PictureCommandTest, SaysWhatIsWrongAndLeavesNothing) {

@@ -61,7 +61,6 @@ class WantedGroupsTest : public FakeWorkerTest {
                                                                                      .contents = *contents_,
                                                                                      .adapters = *adapters_,
                                                                                      .pictures = pictures_,
-                                                                                     .picture_secret = "",
                                                                                      .metrics = metrics_,
                                                                                      .trace = trace_,
                                                                                      .log = options_.log});

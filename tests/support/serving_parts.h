@@ -148,7 +148,6 @@ struct ServingParts {
                                           .contents = *contents,
                                           .adapters = *adapters,
                                           .pictures = pictures,
-                                          .picture_secret = "",
                                           .metrics = metrics,
                                           .trace = trace,
                                           .log = [this](const std::string& line) {

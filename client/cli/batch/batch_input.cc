@@ -14,6 +14,7 @@
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
 #include "base/text/utf8.h"
+#include "client/cli/batch/item_pictures.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_fields.h"
 #include "server/http/image_request_json.h"
@@ -142,9 +143,10 @@ bool IsText(const std::string& name) {
   return is_text;
 }
 
-// Converts a CSV value to JSON: text fields to strings, other fields by the form of the value.
+// Converts a CSV value to JSON: text fields and paths to strings, other fields by the form of the value.
 json::value ValueOf(const std::string& name, const std::string& text) {
-  if (IsText(name)) return json::value(text);
+  const bool is_path = name == "mask" || (name == "image" && !absl::StartsWith(text, "["));
+  if (IsText(name) || is_path) return json::value(text);
   json::error_code error;
   const json::value value = json::parse(text, error);
   return error ? json::value(text) : value;
@@ -220,6 +222,9 @@ absl::Status BatchReader::ReadHeader(const std::string& record) {
   }
   std::vector<std::string> valid = server::GenerationFields(server::BodyKind::kJob);
   valid.emplace_back(kIdField);
+  for (const char* field : kPictureFields) {
+    if (std::ranges::find(valid, field) == valid.end()) valid.emplace_back(field);
+  }
   for (const std::string& name : *names) {
     columns_.emplace_back(absl::AsciiStrToLower(absl::StripAsciiWhitespace(name)));
     RETURN_IF_ERROR(server::CheckName("the column", columns_.back(), valid));
@@ -293,7 +298,9 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::strin
                                             : "the line is not a JSON object");
   }
   json::object line = parsed.get_object();
-  if (!line.contains(kIdField) && !line.contains("body")) return RequestOfBody(text);
+  const bool has_pictures =
+      std::ranges::any_of(kPictureFields, [&line](const char* field) { return line.contains(field); });
+  if (!line.contains(kIdField) && !line.contains("body") && !has_pictures) return RequestOfBody(text);
   // Boost keeps only the last of several members with the same name, which RequestOfBody could then not detect.
   RETURN_IF_ERROR(base::ParseJson(text, "the line").status());
   if (const json::value* id = line.if_contains(kIdField)) {
@@ -303,7 +310,7 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::strin
   const json::value* body = line.if_contains("body");
   if (body == nullptr) {
     line.erase(kIdField);
-    return RequestOfBody(json::serialize(line));
+    return RequestOfFields(std::move(line), item);
   }
   for (const json::key_value_pair& member : line) {
     RETURN_IF_ERROR(
@@ -312,7 +319,12 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::strin
   RETURN_IF_ERROR(CheckIs(line, "method", {"POST"}));
   RETURN_IF_ERROR(CheckIs(line, "url", kUrls));
   if (!body->is_object()) return server::FieldError("body", " must be an object");
-  return RequestOfBody(json::serialize(*body));
+  return RequestOfFields(body->get_object(), item);
+}
+
+absl::StatusOr<server::ImageRequest> BatchReader::RequestOfFields(json::object fields, BatchItem& item) const {
+  ASSIGN_OR_RETURN(item.pictures, TakePictures(fields, folder_));
+  return RequestOfBody(json::serialize(fields));
 }
 
 absl::StatusOr<server::ImageRequest> BatchReader::RequestOfRow(const std::string& record, BatchItem& item) {
@@ -333,7 +345,7 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfRow(const std::string
       body[columns_[i]] = ValueOf(columns_[i], value);
     }
   }
-  return RequestOfBody(json::serialize(body));
+  return RequestOfFields(std::move(body), item);
 }
 
 }  // namespace tessera::client

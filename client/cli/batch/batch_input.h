@@ -2,20 +2,23 @@
 //
 // Three formats are supported: JSON objects, one per line, either with the fields of a request
 // (server/api/request_values.h) or as OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with
-// the names of those fields in its first row; and prompts, one per line. An item that cannot be read is an error of
-// that item only.
+// the names of those fields in its first row; and prompts, one per line. In the first two, an item may also name the
+// files of pictures (item_pictures.h). An item that cannot be read is an error of that item only.
 #pragma once
 
 #include <array>
+#include <boost/json/fwd.hpp>
 #include <cstdint>
 #include <deque>
 #include <istream>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cli/models/picture_options.h"
 #include "server/api/request_values.h"
 
 namespace tessera::client {
@@ -31,6 +34,7 @@ struct BatchItem {
   // The request, or INVALID_ARGUMENT with the field, if there is one, and what is valid. The message does not include
   // the line number.
   absl::StatusOr<server::ImageRequest> request = server::ImageRequest();
+  PictureOptions pictures;
 };
 
 // Returns the format of a file by its extension, or nullopt, in which case BatchReader decides by the first byte that
@@ -42,7 +46,9 @@ class BatchReader final {
   static constexpr size_t kMaxItemBytes = size_t{1} << 20;
 
   // `input` outlives the reader. Without a format, the first byte decides: '{' means JSON, anything else means prompts.
-  BatchReader(std::istream& input, std::optional<BatchFormat> format) : input_(input), format_(format) {}
+  // Paths of pictures are relative to `folder`; an empty one is the working directory.
+  BatchReader(std::istream& input, std::optional<BatchFormat> format, std::string folder = "")
+      : input_(input), format_(format), folder_(std::move(folder)) {}
 
   // Returns the next item, nullopt at the end. An error ends the reading: the input cannot be read, is UTF-16 instead
   // of UTF-8, is a JSON array, or is a CSV file without a valid header.
@@ -62,11 +68,14 @@ class BatchReader final {
   absl::Status ReadHeader(const std::string& record);
   BatchItem ItemOf(const Line& line);
   absl::StatusOr<server::ImageRequest> RequestOfJson(const std::string& text, BatchItem& item);
+  // Reads the fields of an item, of which it takes those of pictures.
+  absl::StatusOr<server::ImageRequest> RequestOfFields(boost::json::object fields, BatchItem& item) const;
   absl::StatusOr<server::ImageRequest> RequestOfRow(const std::string& record, BatchItem& item);
   absl::Status KeepId(const std::string& custom_id, BatchItem& item);
 
   std::istream& input_;
   std::optional<BatchFormat> format_;
+  const std::string folder_;
   bool has_record_ = false;  // a nonblank record was read
   bool began_ = false;
   std::deque<Line> ahead_;  // lines that were read ahead for a record but do not belong to it

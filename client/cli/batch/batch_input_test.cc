@@ -11,6 +11,7 @@
 namespace tessera::client {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<BatchItem> ItemsOf(const std::string& text, std::optional<BatchFormat> format = std::nullopt) {
@@ -79,6 +80,33 @@ TEST(BatchInputTest, ALineOfABatchOfOpenAiHoldsItsRequestInABody) {
   EXPECT_EQ(items[0].request->count, 2);
 }
 
+TEST(BatchInputTest, PicturesAreNamedByPathsRelativeToTheInput) {
+  std::istringstream input(R"({"prompt": "a", "image": "a.png", "mask": "/m.png", "strength": 5E-1})"
+                           "\n"
+                           R"({"custom_id": "1", "url": "/v1/jobs", "body": {"prompt": "b", "image": ["b.png", "c/d.png"]}})"
+                           "\n"
+                           R"({"prompt": "c"})");
+  BatchReader reader(input, BatchFormat::kJsonl, "folder");
+  const BatchItem first = **reader.Next(), second = **reader.Next(), third = **reader.Next();
+  ASSERT_TRUE(first.request.ok() && second.request.ok()) << first.request.status() << second.request.status();
+  EXPECT_THAT(first.pictures.images, ElementsAre("folder/a.png"));
+  EXPECT_EQ(first.pictures.mask, "/m.png");
+  EXPECT_EQ(first.pictures.strength, "5E-1");
+  EXPECT_EQ(second.request->prompt, "b");
+  EXPECT_THAT(second.pictures.images, ElementsAre("folder/b.png", "folder/c/d.png"));
+  EXPECT_FALSE(third.pictures.given());
+
+  const std::vector<BatchItem> rows =
+      ItemsOf("prompt,image,mask,strength\na,b.png,c.png,0.25\nb,\"[\"\"1\"\", \"\"2\"\"]\",,\nc,12,,\n",
+              BatchFormat::kCsv);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_THAT(rows[0].pictures.images, ElementsAre("b.png"));
+  EXPECT_EQ(rows[0].pictures.mask, "c.png");
+  EXPECT_EQ(rows[0].pictures.strength, "2.5E-1");
+  EXPECT_THAT(rows[1].pictures.images, ElementsAre("1", "2"));
+  EXPECT_THAT(rows[2].pictures.images, ElementsAre("12"));
+}
+
 TEST(BatchInputTest, AnItemThatIsWrongSaysWhyAndTheNextOneIsRead) {
   const std::pair<const char*, const char*> cases[] = {
       {"{\"prompt\": \"a\"", "the line is not JSON: "},
@@ -97,6 +125,13 @@ TEST(BatchInputTest, AnItemThatIsWrongSaysWhyAndTheNextOneIsRead) {
       {R"({"body": {"prompt": "a"}, "priority": 1})", "'priority' is unknown"},
       {R"({"body": "a"})", "body must be an object"},
       {"{\"prompt\": \"\xFF\"}", "is not valid UTF-8"},
+      {R"({"prompt": "a", "image": "a.png", "image": "b.png"})", "duplicate key \"image\""},
+      {R"({"prompt": "a", "image": 1})", "image is '1'; it must be the path of a file"},
+      {R"({"prompt": "a", "image": []})", "image names 0 files; valid values are 1 to 16"},
+      {R"({"prompt": "a", "image": ["a", "http://host/b"]})", "it must be the path of a file, relative to the input's"},
+      {R"({"prompt": "a", "image": "a\u0000"})", "it must be the path of a file, relative to the input's"},
+      {R"({"prompt": "a", "image": "a", "mask": ["b"]})", "mask is"},
+      {R"({"prompt": "a", "image": "a", "strength": "b"})", "; it must be a number"},
   };
   for (const auto& [line, error] : cases) {
     const std::vector<BatchItem> items =

@@ -1,16 +1,22 @@
 #include "client/cli/batch/local_items.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/fields/enum_names.h"
+#include "base/files/private_files.h"
 #include "base/macros/status_macros.h"
 #include "client/cli/batch/run_store.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/models/model_files.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/option_text.h"
 #include "client/cli/serve/served_group.h"
 #include "control/model/model_description.h"
@@ -43,6 +49,7 @@ class LocalItems final : public ItemMaker {
 
   absl::Status Start(RunFolder& folder, Events events) override {
     folder_ = &folder;
+    RETURN_IF_ERROR(MakePictureFolder());
     server::ServedGroupOptions group = group_;
     group.next_prompts = [this] {
       std::vector<control::JobParameters> jobs = store_->NextJobs();
@@ -56,20 +63,23 @@ class LocalItems final : public ItemMaker {
     options.certify = certify_;
     options.certificates = server::CertificateFolder::DefaultPath();
     options.host_memory = MemoryOfHost;
+    options.picture_key = PictureKey;
     options.log = [say = events.say](const base::LogLine& line) {
       if (line.level >= base::LogLevel::kWarning && line.event != "image_failed") say(line.text);
     };
     options.open_store = [this, &folder, events]() -> absl::StatusOr<std::unique_ptr<server::JobStore>> {
       auto store = std::make_unique<RunStore>(
-          folder,
-          RunStore::Events{
-              .ended =
-                  [events](const std::string& key, const std::vector<RunImage>& images, const absl::Status& error) {
-                    int64_t index = 0;
-                    if (!absl::SimpleAtoi(key, &index)) return absl::InternalError("a key is not an index");
-                    return events.ended(index, images, error);
-                  },
-              .disk = [events](const absl::Status& failure) { events.stop(At(Stage::kOutput, failure)); }});
+          folder, RunStore::Events{
+                      .ended =
+                          [this, events](const std::string& key, const std::vector<RunImage>& images,
+                                         const absl::Status& error) {
+                            int64_t index = 0;
+                            if (!absl::SimpleAtoi(key, &index)) return absl::InternalError("a key is not an index");
+                            const absl::Status kept = events.ended(index, images, error);
+                            if (kept.ok()) DropPictures(index);
+                            return kept;
+                          },
+                      .disk = [events](const absl::Status& failure) { events.stop(At(Stage::kOutput, failure)); }});
       store_ = store.get();
       return store;
     };
@@ -86,15 +96,19 @@ class LocalItems final : public ItemMaker {
   }
 
   absl::Status Submit(const BatchItem& item) override {
-    server::RequestLimits limits;
-    limits.max_steps = limits.max_pixels = INT32_MAX;
-    ASSIGN_OR_RETURN(
-        const server::JobRequest request,
-        server::ValidateImageRequest(*item.request, models_, limits, SeedOfItem(folder_->seed(), item.index)));
-    return service_
-        ->Submit({.tenant = kTenant}, request,
-                 server::IdempotencyKey{.key = absl::StrCat(item.index), .digest = item.digest})
-        .status();
+    PictureFiles files({.parent = PictureFolder(), .image = "image", .mask = "mask"});
+    ASSIGN_OR_RETURN(const server::JobRequest request, RequestOf(item, files));
+    if (!request.parameters.images.empty()) {
+      const std::lock_guard lock(pictures_mutex_);
+      pictures_.emplace(item.index, std::move(files));
+    }
+    const absl::Status submitted =
+        service_
+            ->Submit({.tenant = kTenant}, request,
+                     server::IdempotencyKey{.key = absl::StrCat(item.index), .digest = item.digest})
+            .status();
+    if (!submitted.ok()) DropPictures(item.index);
+    return submitted;
   }
 
   absl::Status Check() override {
@@ -107,12 +121,40 @@ class LocalItems final : public ItemMaker {
   }
 
  private:
+  // Returns the job of an item, for whose workers `files` receives the pictures.
+  absl::StatusOr<server::JobRequest> RequestOf(const BatchItem& item, PictureFiles& files) const {
+    server::RequestLimits limits;
+    limits.max_steps = limits.max_pixels = INT32_MAX;
+    server::ImageRequest request = *item.request;
+    ASSIGN_OR_RETURN(const server::ServedModel* model, server::FindModel(request.model, models_));
+    ASSIGN_OR_RETURN(GivenPictures pictures, files.Read(item.pictures, model->description->pictures));
+    SetSizeLike(pictures, *model->description, request);
+    ASSIGN_OR_RETURN(server::JobRequest job,
+                     server::ValidateImageRequest(request, models_, limits, SeedOfItem(folder_->seed(), item.index)));
+    RETURN_IF_ERROR(AddPictures(std::move(pictures), model->description->pictures, job.parameters));
+    return job;
+  }
+
+  std::string PictureFolder() const { return folder_->service_folder() + "/pictures"; }
+  // Makes an empty folder for the pictures of the items that are being made.
+  absl::Status MakePictureFolder() const {
+    std::error_code error;
+    std::filesystem::remove_all(PictureFolder(), error);  // of a process that was killed
+    return At(Stage::kOutput, base::MakePrivateFolder(PictureFolder()));
+  }
+  void DropPictures(int64_t index) {
+    const std::lock_guard lock(pictures_mutex_);
+    pictures_.erase(index);
+  }
+
   const server::ServedGroupOptions group_;
   const server::CertifyPolicy certify_;
   const std::string adapter_folder_;
   RunFolder* folder_ = nullptr;
   std::vector<server::ServedModel> models_;
-  const RunStore* store_ = nullptr;  // owned by the service
+  std::mutex pictures_mutex_;
+  std::map<int64_t, PictureFiles> pictures_;  // of the items that are being made, by index; guarded by pictures_mutex_
+  const RunStore* store_ = nullptr;           // owned by the service
   std::unique_ptr<server::DurableImageService> service_;
 };
 

@@ -24,6 +24,7 @@
 #include "client/cli/batch/batch_plan.h"
 #include "client/cli/batch/batch_progress.h"
 #include "client/cli/batch/item_maker.h"
+#include "client/cli/batch/item_pictures.h"
 #include "client/cli/batch/local_items.h"
 #include "client/cli/batch/remote_items.h"
 #include "client/cli/batch/run_folder.h"
@@ -228,11 +229,15 @@ class Batch {
     }
     file_ = std::ifstream(options_.input, std::ios::binary);
     if (!file_) return absl::InvalidArgumentError(absl::StrCat("the file \"", options_.input, "\" cannot be read"));
-    return std::make_unique<BatchReader>(file_, format);
+    return std::make_unique<BatchReader>(file_, format, std::filesystem::path(options_.input).parent_path().string());
   }
 
   absl::Status ErrorOf(const BatchItem& item) const {
     RETURN_IF_ERROR(item.request.status());
+    if (item.pictures.given() && !options_.server.url.empty()) {
+      return server::FieldError("image", " is given; items with pictures are made without --server");
+    }
+    RETURN_IF_ERROR(CheckPictureFiles(item.pictures));
     return options_.server.url.empty() ? CheckRequest(*item.request) : absl::OkStatus();
   }
 

@@ -109,18 +109,10 @@ class Generation {
   // proportions of the first one.
   absl::StatusOr<control::JobParameters> JobOf(server::ImageRequest request) {
     ASSIGN_OR_RETURN(GivenPictures given, pictures_.Read(options_.pictures, description_.pictures));
-    if (!given.images.empty() && !request.width.has_value() && !request.height.has_value()) {
-      const control::PictureUse& first = given.images.front();
-      const control::ImageSize size = control::SizeLike(description_, {.height = first.height, .width = first.width});
-      request.width = size.width;
-      request.height = size.height;
-    }
+    SetSizeLike(given, description_, request);
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
     if (!given.images.empty()) picture_key_ = PictureKey();
-    job.images = std::move(given.images);
-    job.mask = std::move(given.mask);
-    job.strength = given.strength;
-    RETURN_IF_ERROR(control::CheckPictures(job, description_.pictures));
+    RETURN_IF_ERROR(AddPictures(std::move(given), description_.pictures, job));
     return job;
   }
 
@@ -255,11 +247,9 @@ absl::Status CheckRemote(const GenerateOptions& options) {
     return absl::InvalidArgumentError(
         "--api-key-file, --server-ca and --idempotency-key are for --server, which is not given");
   }
-  const PictureOptions& pictures = options.pictures;
-  const bool has_pictures = !pictures.images.empty() || !pictures.mask.empty() || !pictures.strength.empty();
-  const std::string local = has_pictures            ? "--image, --mask and --strength"
-                            : options.trace.empty() ? LocalOption(options.model)
-                                                    : "--trace";
+  const std::string local = options.pictures.given() ? "--image, --mask and --strength"
+                            : options.trace.empty()  ? LocalOption(options.model)
+                                                     : "--trace";
   if (!local.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
   }

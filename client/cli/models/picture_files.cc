@@ -12,8 +12,11 @@
 #include "base/files/user_folders.h"
 #include "base/macros/status_macros.h"
 #include "client/cli/option_text.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
 #include "control/parameters/picture_input.h"
 #include "control/pictures/picture.h"
+#include "server/api/request_values.h"
 #include "server/pictures/decode_picture.h"
 #include "server/pictures/picture_pixels.h"
 
@@ -23,9 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Creates a folder that only this user can enter.
-absl::StatusOr<std::string> MakeFolder() {
+absl::StatusOr<std::string> MakeFolderIn(const std::string& folder) {
   std::error_code error;
-  const fs::path parent = fs::temp_directory_path(error);
+  const fs::path parent = folder.empty() ? fs::temp_directory_path(error) : fs::absolute(folder, error);
   std::string name = (parent / "tessera-pictures-XXXXXX").string();
   if (error || mkdtemp(name.data()) == nullptr) {
     return absl::UnavailableError(absl::StrCat("no folder for pictures can be made in ", parent.string()));
@@ -63,6 +66,23 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
       options.strength);
 }
 
+void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription& model, server::ImageRequest& request) {
+  const bool has_size = request.width.has_value() || request.height.has_value();
+  if (pictures.images.empty() || has_size || (!request.size.empty() && request.size != "auto")) return;
+  const control::PictureUse& first = pictures.images.front();
+  const control::ImageSize size = control::SizeLike(model, {.height = first.height, .width = first.width});
+  request.width = size.width;
+  request.height = size.height;
+  request.size = absl::StrCat(size.width, "x", size.height);
+}
+
+absl::Status AddPictures(GivenPictures pictures, control::PictureInput model, control::JobParameters& job) {
+  job.images = std::move(pictures.images);
+  job.mask = std::move(pictures.mask);
+  job.strength = pictures.strength;
+  return control::CheckPictures(job, model);
+}
+
 std::string PictureKey() { return base::KeptSecret(base::UserDataFolder() + "/picture-key"); }
 
 PictureFiles::~PictureFiles() {
@@ -73,7 +93,7 @@ PictureFiles::~PictureFiles() {
 absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, control::PictureInput model) {
   GivenPictures given;
   for (const std::string& path : options.images) {
-    ASSIGN_OR_RETURN(control::PictureUse image, Add(path, "--image"));
+    ASSIGN_OR_RETURN(control::PictureUse image, Add(path, options_.image));
     given.images.push_back(std::move(image));
   }
   if (!options.mask.empty()) {
@@ -95,13 +115,13 @@ absl::StatusOr<control::PictureUse> PictureFiles::Add(const std::string& path, c
 }
 
 absl::StatusOr<control::PictureUse> PictureFiles::AddMask(const std::string& path) {
-  ASSIGN_OR_RETURN(control::Frames frames, ReadFrames(path, "--mask"));
+  ASSIGN_OR_RETURN(control::Frames frames, ReadFrames(path, options_.mask));
   return Store(frames.channels == 4 ? server::MaskOfAlpha(std::move(frames)) : std::move(frames));
 }
 
 absl::StatusOr<control::PictureUse> PictureFiles::Store(const control::Frames& picture) {
   if (folder_.empty()) {
-    ASSIGN_OR_RETURN(folder_, MakeFolder());
+    ASSIGN_OR_RETURN(folder_, MakeFolderIn(options_.parent));
   }
   ASSIGN_OR_RETURN(const std::string bytes, server::EncodeStoredPicture(picture));
   const std::string digest = absl::BytesToHexString(base::Sha256Of(bytes));

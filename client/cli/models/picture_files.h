@@ -9,20 +9,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/command_line.h"
+#include "client/cli/models/picture_options.h"
 #include "control/parameters/picture_use.h"
 #include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
+struct JobParameters;
+struct ModelDescription;
 enum class PictureInput : uint8_t;
+}  // namespace tessera::control
+
+namespace tessera::server {
+struct ImageRequest;
 }
 
 namespace tessera::client {
-
-struct PictureOptions {
-  std::vector<std::string> images;
-  std::string mask;
-  std::string strength;
-};
 
 // The members of a job's parameters.
 struct GivenPictures {
@@ -33,6 +34,12 @@ struct GivenPictures {
 // The values must live as long as `app`.
 void AddPictureOptions(CLI::App& app, PictureOptions& options);
 
+// Gives a request without a size the proportions of the first picture, at about the area of the model's default size.
+void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription& model, server::ImageRequest& request);
+
+// Adds the pictures to a job. Errors of control::CheckPictures.
+absl::Status AddPictures(GivenPictures pictures, control::PictureInput model, control::JobParameters& job);
+
 // The secret of this user with which images name the pictures that they were made from (server::PictureNames). The
 // first call creates it, in the folder of this user's data; if that fails, it is a key that nothing else has.
 std::string PictureKey();
@@ -41,14 +48,23 @@ std::string PictureKey();
 // destructor removes it. Movable.
 class PictureFiles final {
  public:
+  struct Options {
+    std::string parent;  // an existing folder in which the folder is created; empty: that of temporary files
+    // What errors call the pictures and the mask.
+    const char* image = "--image";
+    const char* mask = "--mask";
+  };
+
   PictureFiles() = default;
-  PictureFiles(PictureFiles&& other) noexcept : folder_(std::move(other.folder_)) { other.folder_.clear(); }
+  explicit PictureFiles(Options options) : options_(std::move(options)) {}
+  PictureFiles(PictureFiles&& other) noexcept
+      : options_(std::move(other.options_)), folder_(std::exchange(other.folder_, "")) {}
   PictureFiles& operator=(PictureFiles&&) = delete;
   ~PictureFiles();
 
-  // Returns the pictures, and their strength, by default the usual one of the model. Errors begin with the option:
-  // INVALID_ARGUMENT or DATA_LOSS if a file is no picture or is damaged, NOT_FOUND and other errors of reading it,
-  // UNAVAILABLE if nothing can be written.
+  // Returns the pictures, and their strength, by default the usual one of the model. Errors begin with what Options
+  // calls the picture: INVALID_ARGUMENT or DATA_LOSS if a file is no picture or is damaged, NOT_FOUND and other errors
+  // of reading it, UNAVAILABLE if nothing can be written.
   absl::StatusOr<GivenPictures> Read(const PictureOptions& options, control::PictureInput model);
 
  private:
@@ -56,6 +72,7 @@ class PictureFiles final {
   absl::StatusOr<control::PictureUse> AddMask(const std::string& path);
   absl::StatusOr<control::PictureUse> Store(const control::Frames& picture);
 
+  Options options_;
   std::string folder_;  // empty until the first picture
 };
 
