@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/api/job.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/test_folder.h"
 
@@ -94,7 +95,7 @@ TEST(EditsTest, AModelThatEditsByInstructionIsUsedUnlessAnotherIsNamed) {
     EXPECT_EQ(Text(answer.at("model")), "edit") << model;
     EXPECT_THAT(answer.at("warnings").as_array(), SizeIs(0));
     // The proportions of the picture, about the area of the model's own size, in multiples of 16.
-    EXPECT_EQ(Text(answer.at("size")), "80x48") << model;
+    EXPECT_EQ(Text(answer.at("size")), "64x48") << model;
   }
   const TestResponse named = Edit(api, absl::StrCat(R"("model":"start","size":"64x32","images":[)", Picture(), "]"));
   ASSERT_EQ(named.status, 200) << ErrorOf(named);
@@ -177,7 +178,7 @@ TEST(EditsTest, AMaskIsTheTransparencyOfItsPicture) {
   };
   const std::string made = edit("rgba.png");
   EXPECT_EQ(edit("rgba.png"), made);
-  EXPECT_NE(edit("grey_alpha.png"), made);
+  EXPECT_NE(edit("palette_transparent.png"), made);
 }
 
 TEST(EditsTest, AStreamHasTheEventsOfEdits) {

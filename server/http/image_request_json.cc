@@ -227,7 +227,7 @@ absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& ite
     base::ForEachField(
         [&](const auto& field, auto& value) {
           if (name != field.name || (IsNull(member) && !base::IsRequired(field.valid))) return;
-          if constexpr (std::is_same_v<decltype(field.valid), const base::Bytes>) {
+          if constexpr (std::is_same_v<decltype(field.valid), base::Bytes>) {
             status = ReadBytes(member, value);
           } else {
             status = Read(member, value);

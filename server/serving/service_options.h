@@ -75,8 +75,8 @@ struct DurableServiceOptions {
   std::optional<SharedQueueOptions> shared_queue;  // servers that share it also share the data folder
   std::vector<ServedGroupOptions> groups;
   CertifyPolicy certify = CertifyPolicy::kAuto;
-  // Returns the key that names the pictures of an image in its metadata (PictureNames), on any thread. Null: they are
-  // not named.
+  // Returns the key that names the pictures of an image in its metadata (PictureNames), on any thread. Null: each
+  // API key has one of the data folder.
   std::function<std::string()> picture_key = nullptr;
   bool may_start_without_models = false;  // starts even if no model can be read at present
   bool ready_when_durable = false;        // reports ready while jobs can be accepted, even without ready groups

@@ -136,7 +136,8 @@ bool HttpTestClient::WaitForEnd() {
 TestResponse HttpTestClient::Call(const std::string& method, const std::string& target, const std::string& body,
                                   const std::vector<server::HttpHeader>& headers) {
   std::string request = absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: localhost:", port_, "\r\n");
-  if (!body.empty()) absl::StrAppend(&request, "Content-Type: application/json\r\n");
+  const bool has_type = std::ranges::count(headers, "Content-Type", &server::HttpHeader::name) > 0;
+  if (!body.empty() && !has_type) absl::StrAppend(&request, "Content-Type: application/json\r\n");
   if (!body.empty() || method == "POST") absl::StrAppend(&request, "Content-Length: ", body.size(), "\r\n");
   for (const server::HttpHeader& header : headers) absl::StrAppend(&request, header.name, ": ", header.value, "\r\n");
   Send(absl::StrCat(request, "\r\n", body));
