@@ -236,7 +236,7 @@ INSTANTIATE_TEST_SUITE_P(
                   const Files files = {{"jobs.sqlite", "x"}};
                   return ArchiveOf(files, Changed(ManifestOf(files), [](BackupManifest& m) { m.schema = 99; }));
                 },
-                "schema version 99, written by tessera 0; this program knows versions up to 7"},
+                "schema version 99, written by tessera 0; this program knows versions up to 8"},
         Hostile{"JobsThatAreNoDatabase",
                 [] {
                   const Files files = {{"jobs.sqlite", std::string(8192, 'x')}};

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/api/key_usage.h"
 #include "server/image/image_format.h"
 #include "server/jobs/task_state.h"
 
@@ -39,6 +40,7 @@ struct ImageOrigin {
   std::string layout;  // layout in text form
   bool lossless = true;
   std::vector<std::string> warnings;  // sentences for the user
+  KeyUsage usage;                     // added to the totals of the day together with the image, and not stored with it
 
   bool operator==(const ImageOrigin&) const = default;
 };

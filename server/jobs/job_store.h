@@ -157,6 +157,13 @@ class JobStore {
   virtual absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                              std::optional<JobState> state = std::nullopt) = 0;
 
+  // Adds usage to the totals of the day, apart from what Finish adds with its image.
+  virtual absl::Status AddUsage(const KeyUsage& usage) { return absl::OkStatus(); }
+
+  // Returns the totals by day, key and model, in this order, of all servers that share the store.
+  // INVALID_ARGUMENT if there are more than kMaxUsageRows.
+  virtual absl::StatusOr<std::vector<DayUsage>> Usage(const UsageQuery& query) { return std::vector<DayUsage>(); }
+
   // Opens the image's file after checking it against its digest; DATA_LOSS if it differs from what was written. Later
   // reads fail once the file is no longer the one that was checked. The result must not outlive the store.
   virtual absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) = 0;

@@ -199,6 +199,61 @@ TEST_P(JobStoreTest, KeepsTheFileOfAFinishedImage) {
   EXPECT_EQ(*image, "the picture");
 }
 
+TEST_P(JobStoreTest, AddsUpTheUsageOfEachDayKeyAndModelAcrossStarts) {
+  const absl::CivilDay today = absl::ToCivilDay(store_->Calendar(), absl::UTCTimeZone());
+  const KeyUsage image = {.key = "alice", .model = "tiny", .images = 1, .steps = 8, .device_seconds = 1.5};
+  const auto finish = [&](const TaskAttempt& attempt, const KeyUsage& usage) {
+    return store_->Finish(attempt, "image", {.width = 64, .height = 64, .layout = "serial", .usage = usage});
+  };
+  const JobRecord job = Submit(4);
+  const TaskAttempt first = Claim(job.tasks[0].id);
+  ASSERT_TRUE(finish(first, image).ok());
+  finish(first, image).IgnoreError();  // the answer of the first call may have been lost
+  const TaskAttempt given_back = Claim(job.tasks[1].id);
+  ASSERT_TRUE(store_->GiveBack({given_back}).ok());
+  const TaskAttempt again = Claim(job.tasks[1].id);
+  EXPECT_FALSE(finish(given_back, image).ok());
+  Reopen();
+  const TaskAttempt retried = Claim(again.task);
+  ASSERT_TRUE(finish(retried, image).ok());
+  ASSERT_TRUE(finish(Claim(job.tasks[2].id), {}).ok()) << "nothing to count";
+  ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "tiny", .steps = 3, .device_seconds = 0.25}).ok());
+  ASSERT_TRUE(store_->AddUsage({.key = "bob", .model = "tiny", .steps = 1}).ok());
+  ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "large", .steps = 2}).ok());
+  Reopen();
+  const auto rows = [&](const UsageQuery& query) {
+    const absl::StatusOr<std::vector<DayUsage>> found = store_->Usage(query);
+    EXPECT_TRUE(found.ok()) << found.status();
+    std::vector<KeyUsage> usage;
+    for (const DayUsage& row : *found) {
+      EXPECT_EQ(row.day, today);
+      usage.push_back(row.usage);
+    }
+    return usage;
+  };
+  const KeyUsage large = {.key = "alice", .model = "large", .steps = 2},
+                 tiny = {.key = "alice", .model = "tiny", .images = 2, .steps = 19, .device_seconds = 3.25},
+                 other = {.key = "bob", .model = "tiny", .steps = 1};
+  EXPECT_THAT(rows({.since = today, .until = today}), ElementsAre(large, tiny, other));
+  EXPECT_THAT(rows({.key = "bob", .since = today - 9, .until = today + 9}), ElementsAre(other));
+  EXPECT_THAT(rows({.since = today + 1, .until = today + 9}), IsEmpty());
+  EXPECT_THAT(rows({.since = today - 9, .until = today - 1}), IsEmpty());
+}
+
+TEST_P(JobStoreTest, CountsTheUsageOfTheNextDayApart) {
+  const absl::CivilDay today = absl::ToCivilDay(store_->Calendar(), absl::UTCTimeZone());
+  ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "tiny", .steps = 1}).ok());
+  SetCalendar(absl::Hours(24));
+  Reopen();
+  ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "tiny", .steps = 2}).ok());
+  const absl::StatusOr<std::vector<DayUsage>> rows = store_->Usage({.since = today, .until = today + 2});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_THAT(*rows, SizeIs(2));
+  EXPECT_EQ((*rows)[0].day, today);
+  EXPECT_EQ((*rows)[1].day, today + 1);
+  EXPECT_EQ((*rows)[1].usage.steps, 2);
+}
+
 TEST_P(JobStoreTest, BringsImagesIntoFilesOfTheirOwn) {
   const bool committed = GetParam() == Kept::kInSqliteWithImages;
   const JobRecord job = Submit(3);

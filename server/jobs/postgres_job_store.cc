@@ -18,6 +18,7 @@
 #include "server/jobs/result_names.h"
 #include "server/jobs/stored_job.h"
 #include "server/jobs/stored_task.h"
+#include "server/jobs/usage_rows.h"
 
 namespace tessera::server {
 namespace {
@@ -210,7 +211,7 @@ absl::Status PostgresJobStore::Read(Call call) const {
 }
 
 absl::Status PostgresJobStore::End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
-                                   absl::FunctionRef<bool(const OwnedTask&)> is_done) {
+                                   absl::FunctionRef<bool(const OwnedTask&)> is_done, const KeyUsage& usage) {
   std::vector<uint64_t> job;
   absl::Status status = Change(name, [&](PostgresConnection& database) -> absl::Status {
     ASSIGN_OR_RETURN(const OwnedTask task, LockTask(database, attempt.task));
@@ -218,7 +219,8 @@ absl::Status PostgresJobStore::End(const char* name, const TaskAttempt& attempt,
     const bool is_ours = task.owner == server_ && task.row.attempt == attempt.attempt;
     if (is_ours && task.row.state == move.to && is_done(task)) return absl::OkStatus();
     if (!base::Planted("report_without_its_attempt")) RETURN_IF_ERROR(CheckAttempt(task, attempt, server_));
-    return MoveTask(database, sharing_, task.row, move, {.bytes = bytes});
+    RETURN_IF_ERROR(MoveTask(database, sharing_, task.row, move, {.bytes = bytes}));
+    return AddUsageRow(database, move.now, server_, usage);  // last, because others may wait for the row
   });
   if (status.ok()) link_->Notify(job);
   return status;
@@ -389,11 +391,26 @@ absl::Status PostgresJobStore::Finish(const TaskAttempt& attempt, const std::str
   RETURN_IF_ERROR(disk_.Write(name, file));
   Reach(options_.at_point, "finish.after_file");
   const int64_t bytes = static_cast<int64_t>(file.size());
-  absl::Status status = End("finish", attempt, move, bytes, is_done);
+  absl::Status status = End("finish", attempt, move, bytes, is_done, origin.usage);
   if (status.ok()) result_bytes_ += bytes;
   // The attempt was given back meanwhile; its file's name belongs to this attempt alone.
   if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(name);
   return status;
+}
+
+// A commit whose answer was lost may be counted twice; finished images are never.
+absl::Status PostgresJobStore::AddUsage(const KeyUsage& usage) {
+  return Change("usage",
+                [&](PostgresConnection& database) { return AddUsageRow(database, Calendar(), server_, usage); });
+}
+
+absl::StatusOr<std::vector<DayUsage>> PostgresJobStore::Usage(const UsageQuery& query) {
+  std::vector<DayUsage> rows;
+  RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
+    ASSIGN_OR_RETURN(rows, ReadUsageRows(database, query));
+    return absl::OkStatus();
+  }));
+  return rows;
 }
 
 absl::Status PostgresJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {

@@ -57,7 +57,7 @@ struct PostgresJobStoreOptions {
 
 class PostgresJobStore final : public JobStore {
  public:
-  static constexpr int kSchemaVersion = 2;
+  static constexpr int kSchemaVersion = 3;
 
   // Creates the tables or migrates an older schema, and takes back the tasks of servers whose leases have expired.
   // FAILED_PRECONDITION: the schema is newer than this program, or the database is empty although there are images.
@@ -83,6 +83,8 @@ class PostgresJobStore final : public JobStore {
   absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override;
   absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                      std::optional<JobState> state) override;
+  absl::Status AddUsage(const KeyUsage& usage) override;
+  absl::StatusOr<std::vector<DayUsage>> Usage(const UsageQuery& query) override;
   absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) override;
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
   int64_t result_bytes() const override { return result_bytes_; }  // as of the last comparison
@@ -114,9 +116,9 @@ class PostgresJobStore final : public JobStore {
   absl::Status TryChange(const char* name, Call apply, bool& was_tried, bool& in_doubt);
   absl::Status Read(Call call) const;
   void OnFailure(const absl::Status& failure) const;
-  // Moves one running task, unless it was already moved like this.
+  // Moves one running task, unless it was already moved like this, and adds to the totals of usage.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
-                   absl::FunctionRef<bool(const OwnedTask&)> is_done);
+                   absl::FunctionRef<bool(const OwnedTask&)> is_done, const KeyUsage& usage = {});
   TaskMove MoveTo(TaskState to) const {
     return {.to = to, .now = Calendar(), .running = time_.Running(), .retention = options_.retention};
   }

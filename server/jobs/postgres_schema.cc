@@ -77,6 +77,15 @@ constexpr const char* kPostgresSteps[] = {
          WHERE e.number = jobs.number;
        CREATE INDEX jobs_kept ON jobs(kept_until) WHERE kept_until IS NOT NULL;
        CREATE INDEX jobs_not_kept ON jobs(number) WHERE kept_until IS NULL AND state >= 2)",
+    R"(CREATE TABLE usage(                   -- totals of a day
+         day bigint NOT NULL,                 -- since 1970, UTC
+         tenant text NOT NULL,
+         model text NOT NULL,
+         shard bigint NOT NULL,               -- of the server, so that servers do not wait for each other
+         images bigint NOT NULL,
+         steps bigint NOT NULL,
+         device_microseconds bigint NOT NULL,
+         PRIMARY KEY(day, tenant, model, shard)))",
 };
 static_assert(kNumbersOfAJob > kMaxImageCount);
 

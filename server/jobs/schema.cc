@@ -84,6 +84,15 @@ constexpr const char* kSqliteSteps[] = {
            CASE WHEN retention > 0 THEN retention
                 ELSE MAX(86400000000, (SELECT COALESCE(MAX(retention), 0) FROM ended)) END AS retention FROM ended) e
          WHERE e.number = jobs.number)",
+    R"(CREATE TABLE usage(             -- totals of a day
+         day INTEGER NOT NULL,          -- since 1970, UTC
+         tenant TEXT NOT NULL,
+         model TEXT NOT NULL,
+         shard INTEGER NOT NULL,
+         images INTEGER NOT NULL,
+         steps INTEGER NOT NULL,
+         device_microseconds INTEGER NOT NULL,
+         PRIMARY KEY(day, tenant, model, shard)) WITHOUT ROWID)",
 };
 constexpr int kStepOfRecordIds = 3;
 

@@ -17,6 +17,7 @@
 #include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
 #include "server/jobs/stored_task.h"
+#include "server/jobs/usage_rows.h"
 
 namespace tessera::server {
 namespace {
@@ -127,10 +128,12 @@ void SqliteJobStore::Count(const StateCounts& delta) {
   for (size_t state = 0; state < delta.size(); ++state) counts_[state] += delta[state];
 }
 
-absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, const TaskMove& move) {
-  return Change(name, [&](SqliteDatabase& database, StateCounts& counts) {
+absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, const TaskMove& move,
+                                 const KeyUsage& usage) {
+  return Change(name, [&](SqliteDatabase& database, StateCounts& counts) -> absl::Status {
     ASSIGN_OR_RETURN(const TaskRow task, FindAttempt(database, attempt));
-    return MoveTask(database, task, move, counts);
+    RETURN_IF_ERROR(MoveTask(database, task, move, counts));
+    return AddUsageRow(database, move.now, /*shard=*/0, usage);
   });
 }
 
@@ -246,26 +249,28 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
 absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
   RETURN_IF_ERROR(CheckImageBytes(file, options_.max_image_bytes));
   ASSIGN_OR_RETURN(const TaskMove move, WithImage(MoveTo(TaskState::kDone), attempt, file, origin));
-  absl::Status status = file.size() <= options_.most_committed_bytes ? FinishTogether(attempt, file, move)
-                                                                     : FinishWithFile(attempt, file, move);
+  absl::Status status = file.size() <= options_.most_committed_bytes
+                            ? FinishTogether(attempt, file, move, origin.usage)
+                            : FinishWithFile(attempt, file, move, origin.usage);
   if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
   return status;
 }
 
-absl::Status SqliteJobStore::FinishTogether(const TaskAttempt& attempt, const std::string& bytes,
-                                            const TaskMove& move) {
-  absl::Status status = Change("finish", [&](SqliteDatabase& database, StateCounts& counts) {
+absl::Status SqliteJobStore::FinishTogether(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move,
+                                            const KeyUsage& usage) {
+  absl::Status status = Change("finish", [&](SqliteDatabase& database, StateCounts& counts) -> absl::Status {
     ASSIGN_OR_RETURN(const TaskRow task, FindAttempt(database, attempt));
     RETURN_IF_ERROR(InsertPicture(database, attempt, bytes));
-    return MoveTask(database, task, move, counts);
+    RETURN_IF_ERROR(MoveTask(database, task, move, counts));
+    return AddUsageRow(database, move.now, /*shard=*/0, usage);
   });
   // The trouble ends only when there is space for such an image again, not just for a row.
   if (absl::IsResourceExhausted(status)) disk_.OnResultFailure(status, bytes.size());
   return status;
 }
 
-absl::Status SqliteJobStore::FinishWithFile(const TaskAttempt& attempt, const std::string& bytes,
-                                            const TaskMove& move) {
+absl::Status SqliteJobStore::FinishWithFile(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move,
+                                            const KeyUsage& usage) {
   // No file is written or replaced for an attempt that was given back.
   const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
   if (!runs.ok()) return runs.status();
@@ -273,9 +278,18 @@ absl::Status SqliteJobStore::FinishWithFile(const TaskAttempt& attempt, const st
   Reach(options_.at_point, "finish.before_file");
   RETURN_IF_ERROR(disk_.Write(name, bytes));
   Reach(options_.at_point, "finish.after_file");
-  absl::Status status = End("finish", attempt, move);
+  absl::Status status = End("finish", attempt, move, usage);
   if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(name);
   return status;
+}
+
+absl::Status SqliteJobStore::AddUsage(const KeyUsage& usage) {
+  return commit_.Run("usage",
+                     [&](SqliteDatabase& database) { return AddUsageRow(database, Calendar(), /*shard=*/0, usage); });
+}
+
+absl::StatusOr<std::vector<DayUsage>> SqliteJobStore::Usage(const UsageQuery& query) {
+  return Read([&](SqliteDatabase& database) { return ReadUsageRows(database, query); });
 }
 
 absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {

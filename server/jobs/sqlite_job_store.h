@@ -52,7 +52,7 @@ struct SqliteJobStoreOptions {
 
 class SqliteJobStore final : public JobStore {
  public:
-  static constexpr int kSchemaVersion = 7;
+  static constexpr int kSchemaVersion = 8;
 
   // Creates the database or migrates an older schema, and queues running tasks again. FAILED_PRECONDITION: the schema
   // is newer than this program, or the database is empty although there are images. DATA_LOSS: the file is not such a
@@ -76,6 +76,8 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override;
   absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                      std::optional<JobState> state) override;
+  absl::Status AddUsage(const KeyUsage& usage) override;
+  absl::StatusOr<std::vector<DayUsage>> Usage(const UsageQuery& query) override;
   absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) override;
   absl::StatusOr<int64_t> SettleImages(int64_t limit) override;
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
@@ -112,15 +114,17 @@ class SqliteJobStore final : public JobStore {
                       Durability durability = Durability::kSynced);
   void Count(const StateCounts& delta);
   absl::StatusOr<SubmittedJob> ResultOf(const absl::Status& status, JobSubmission& submission);
-  // Moves one running task.
-  absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
+  // Moves one running task, and adds to the totals of usage.
+  absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move, const KeyUsage& usage = {});
   TaskMove MoveTo(TaskState to) const {
     return {.to = to, .now = Calendar(), .running = time_.Running(), .retention = options_.retention};
   }
   TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
   // Ends a task, with its image's bytes in the same transaction or in a file.
-  absl::Status FinishTogether(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
-  absl::Status FinishWithFile(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
+  absl::Status FinishTogether(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move,
+                              const KeyUsage& usage);
+  absl::Status FinishWithFile(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move,
+                              const KeyUsage& usage);
   // False for a file that belongs to no running or done task.
   bool IsWanted(const std::string& file);
 

@@ -1,0 +1,52 @@
+#include "server/jobs/usage_rows.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/macros/status_macros.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr absl::CivilDay kFirstDay;  // 1970-01-01
+constexpr uint64_t kShards = 16;
+constexpr double kMicrosecondsPerSecond = 1e6;
+
+}  // namespace
+
+absl::Status AddUsageRow(SqlDatabase& database, absl::Time now, uint64_t shard, const KeyUsage& usage) {
+  if (usage.key.empty()) return absl::OkStatus();
+  const auto microseconds = static_cast<int64_t>(std::llround(usage.device_seconds * kMicrosecondsPerSecond));
+  return database.Run(
+      "INSERT INTO usage(day, tenant, model, shard, images, steps, device_microseconds) "
+      "VALUES($1::bigint, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint) "
+      "ON CONFLICT(day, tenant, model, shard) DO UPDATE SET images = usage.images + excluded.images, "
+      "steps = usage.steps + excluded.steps, "
+      "device_microseconds = usage.device_microseconds + excluded.device_microseconds",
+      {absl::ToCivilDay(now, absl::UTCTimeZone()) - kFirstDay, SqlValue::Text(usage.key), SqlValue::Text(usage.model),
+       static_cast<int64_t>(shard % kShards), usage.images, usage.steps, microseconds});
+}
+
+absl::StatusOr<std::vector<DayUsage>> ReadUsageRows(SqlDatabase& database, const UsageQuery& query) {
+  std::vector<DayUsage> rows;
+  RETURN_IF_ERROR(database.Visit(
+      "SELECT day, tenant, model, CAST(SUM(images) AS bigint), CAST(SUM(steps) AS bigint), "
+      "CAST(SUM(device_microseconds) AS bigint) FROM usage "
+      "WHERE day BETWEEN $1::bigint AND $2::bigint AND ($3::text = '' OR tenant = $3::text) "
+      "GROUP BY day, tenant, model ORDER BY day, tenant, model LIMIT $4::bigint",
+      {query.since - kFirstDay, query.until - kFirstDay, SqlValue::Text(query.key), kMaxUsageRows + 1},
+      [&](const SqlRow& row) {
+        rows.push_back({.day = kFirstDay + row.Int(0),
+                        .usage = {.key = std::string(row.Bytes(1)),
+                                  .model = std::string(row.Bytes(2)),
+                                  .images = row.Int(3),
+                                  .steps = row.Int(4),
+                                  .device_seconds = static_cast<double>(row.Int(5)) / kMicrosecondsPerSecond}});
+      }));
+  if (rows.size() <= static_cast<size_t>(kMaxUsageRows)) return rows;
+  return absl::InvalidArgumentError(absl::StrCat("the days from `since` to `until` have more than ", kMaxUsageRows,
+                                                 " rows; ask for fewer days, or for one key"));
+}
+
+}  // namespace tessera::server
