@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "base/files/byte_source.h"
 #include "server/api/job_event.h"
+#include "server/api/key_usage.h"
 #include "server/api/served_model.h"
 #include "server/image/image_format.h"
 
@@ -83,6 +84,10 @@ class ImageService {
   // Opens the file of a finished image after verifying that it is complete and unmodified. Its job may be deleted while
   // the file is read; a read that no longer finds the original bytes fails.
   virtual absl::StatusOr<ImageFile> OpenImage(const Caller& caller, absl::string_view image) = 0;
+
+  // Returns what keys have used, by day, key and model. The caller of this method decides whose usage may be asked for.
+  // INVALID_ARGUMENT if the answer would have more than kMaxUsageRows rows.
+  virtual absl::StatusOr<std::vector<DayUsage>> Usage(const UsageQuery& query) { return std::vector<DayUsage>(); }
 
   // In the order of the configuration; requests without a model use the first.
   virtual std::vector<ServedModel> ListModels() = 0;

@@ -242,6 +242,7 @@ struct ServerConfig {
   bool web_page = true;
   bool api_health = true;
   bool api_metrics = false;
+  bool key_metrics = false;
   base::LogLevel log_level = base::LogLevel::kInfo;
   TracingConfig tracing;
   std::string data_folder = "tessera-data";
@@ -288,6 +289,8 @@ constexpr auto FieldsOf(const ServerConfig*) {
       Field("web_page", &S::web_page, "Whether HTTP serves [the page](web-page.md) at `/`"),
       Field("api_health", &S::api_health, "Whether HTTP answers `GET /health` on the API's port"),
       Field("api_metrics", &S::api_metrics, "Whether HTTP answers `GET /metrics` on the API's port"),
+      Field("key_metrics", &S::key_metrics,
+            "Whether the metrics have the [usage](operations.md#usage-of-keys) of each API key, by its name"),
       Field("log_level", &S::log_level, "The lowest level that is written"), Field("tracing", &S::tracing),
       Field("data_folder", &S::data_folder, kConfigPath, "Folder of the queue and the images"),
       Field("store", &S::store),

@@ -109,6 +109,7 @@ clients: [sd-cpp, sglang]
 web_page: false
 api_health: true
 api_metrics: true
+key_metrics: true
 log_level: warning
 tracing: {endpoint: "https://otlp.example/a", environment: true, headers_file: h, service_name: s, sampling_ratio: 0.25, key_names: true, queued_spans: 100, batch_spans: 10, interval: 1s, timeout: 2s}
 data_folder: /data
@@ -200,6 +201,7 @@ clients: ["sd-cpp", "sglang"]
 web_page: false
 api_health: true
 api_metrics: true
+key_metrics: true
 log_level: "warning"
 tracing:
   endpoint: "https://otlp.example/a"
@@ -264,6 +266,7 @@ clients: []
 web_page: true
 api_health: true
 api_metrics: false
+key_metrics: false
 log_level: "info"
 tracing:
   endpoint: ""

@@ -128,6 +128,7 @@ DurableImageService::~DurableImageService() {
 }
 
 absl::Status DurableImageService::Open() {
+  if (options_.key_metrics) metrics_.NameKeys({"anonymous"});
   RETURN_IF_ERROR(base::MakePrivateFolder(options_.data_folder));
   RETURN_IF_ERROR(CheckNoRestore(options_.data_folder));
   if (base::ReadersOfDataFolder(options_.data_folder) != base::Readers::kOwner) {
@@ -353,6 +354,16 @@ absl::Status DurableImageService::Ready() {
 void DurableImageService::SetShares(const std::map<std::string, double>& shares) {
   const Lock lock = monitor_.Acquire();
   monitor_.scheduler(lock).keys().SetWeights(shares);
+  if (!options_.key_metrics) return;
+  std::set<std::string> names = {"anonymous"};
+  for (const auto& [name, share] : shares) names.insert(name);
+  metrics_.NameKeys(names);
+}
+
+absl::StatusOr<std::vector<DayUsage>> DurableImageService::Usage(const UsageQuery& query) {
+  absl::StatusOr<std::vector<DayUsage>> usage = storage_.jobs->Usage(query);
+  if (!usage.ok() && !absl::IsInvalidArgument(usage.status())) return ErrorForCaller(usage.status());
+  return usage;
 }
 
 void DurableImageService::TryGroups() {

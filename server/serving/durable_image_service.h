@@ -62,6 +62,7 @@ class DurableImageService final : public ImageService {
   }
   absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job, WatchedEvents events,
                                                   Listener listener) override;
+  absl::StatusOr<std::vector<DayUsage>> Usage(const UsageQuery& query) override;
   absl::StatusOr<ImageFile> OpenImage(const Caller& caller, absl::string_view image) override;
   std::vector<ServedModel> ListModels() override;
   ServerInfo Info() override;

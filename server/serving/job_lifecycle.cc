@@ -230,6 +230,7 @@ std::vector<TaskAttempt> JobLifecycle::TakeAttempts(const std::vector<TaskId>& t
     }
     task->again = true;
     task->steps_done = task->previews = 0;
+    task->group_seconds = 0;
     if (task->attempt.has_value()) attempts.push_back(*std::exchange(task->attempt, std::nullopt));
   }
   return attempts;
@@ -358,6 +359,7 @@ std::vector<int32_t> JobLifecycle::OnStarted(GroupId group, TaskId id, const con
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return {};
   task->plan.steps = started.steps;
+  task->group_seconds += started.seconds;
   context_.hub.Publish(task->image.job, StartedEvent{});
   return PreviewSteps(started.steps, task->partial_images);
 }
@@ -370,6 +372,7 @@ void JobLifecycle::OnStepped(GroupId group, const std::vector<TaskId>& tasks, do
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr) continue;
     ++task->steps_done;
+    task->group_seconds += seconds / static_cast<double>(tasks.size());
     context_.hub.Publish(task->image.job,
                          StepEvent{.image = task->image.index, .step = task->steps_done, .steps = task->plan.steps});
   }
@@ -392,6 +395,7 @@ void JobLifecycle::OnDecoded(GroupId group, TaskId id, control::Frames image, co
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr || !task->attempt.has_value() || task->cancelled) return;
   task->decoded = true;
+  task->group_seconds += seconds;
   outcomes_.PostFinish(lock, {.attempt = *task->attempt,
                               .task = *task,
                               .image = std::move(image),

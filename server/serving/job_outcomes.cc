@@ -31,6 +31,15 @@ bool IsOthersBusiness(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsNotFound(status) || absl::IsCancelled(status);
 }
 
+// The part of the group's time that the task had, on every rank.
+KeyUsage UsageOf(const LiveTask& task, const ServingGroup& group, int64_t images) {
+  return {.key = task.plan.key,
+          .model = task.plan.shape.model,
+          .images = images,
+          .steps = task.steps_done,
+          .device_seconds = task.group_seconds * group.layout.ranks()};
+}
+
 }  // namespace
 
 // The pool encodes pictures while others are computed.
@@ -89,6 +98,12 @@ void JobOutcomes::PostOverdue(const TaskAttempt& attempt) {
   });
 }
 
+// Best effort: an image that is not finished may be counted late or, if the process is killed or the disk fails, never.
+void JobOutcomes::PostUsage(const KeyUsage& usage) {
+  context_.metrics.CountUsage(usage);
+  pool_.Post([this, usage] { context_.store.AddUsage(usage).IgnoreError(); });
+}
+
 void JobOutcomes::Finish(const FinishedTask& finished) {
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
@@ -113,13 +128,15 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
                               .format = finished.task.output.format,
                               .layout = parallel::LayoutText(group.layout),
                               .lossless = parallel::IsLossless(group.layout, finished.started.steps),
-                              .warnings = std::move(warnings)};
+                              .warnings = std::move(warnings),
+                              .usage = UsageOf(finished.task, group, /*images=*/1)};
   const absl::Time encoded = context_.trace.Now();
   const absl::Status kept =
       Persist({finished.attempt.task}, [&] { return context_.store.Finish(finished.attempt, *file, origin); });
   context_.trace.OnImageEncoded(finished.task.image, begun, encoded);
   if (IsOthersBusiness(kept)) return ForgetIfCancelled(finished.attempt.task);
   if (!kept.ok()) return FailRunning(finished.attempt, kept);
+  context_.metrics.CountUsage(origin.usage);
   context_.metrics.Observe(ImageStage::kImage, context_.store.Now() - finished.task.plan.enqueued);
   ReportEnded(finished.attempt.task, "done");
 }
@@ -178,6 +195,10 @@ void JobOutcomes::Forget(const ServiceMonitor::Lock& lock, TaskId id, const std:
       context_.trace.OnEnded(task->image, FactsOf(lock, *task), outcome);
     }
     context_.trace.OnForgotten(task->image, outcome);
+    // Finish has counted a finished image; a task without a group has made no step here.
+    if (outcome != "done" && task->group != 0 && task->group_seconds > 0) {
+      PostUsage(UsageOf(*task, context_.groups.Find(lock, task->group), /*images=*/0));
+    }
   }
   tasks.Forget(id);
 }

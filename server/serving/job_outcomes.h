@@ -74,6 +74,7 @@ class JobOutcomes final {
   void ForgetIfCancelled(TaskId task);
   base::LogLine FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
                             const absl::Status& error) const;
+  void PostUsage(const KeyUsage& usage);
   ImageFacts FactsOf(const ServiceMonitor::Lock& lock, const LiveTask& task) const;
 
   const ServingContext context_;

@@ -7,6 +7,8 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 
 namespace tessera::server {
 namespace {
@@ -67,6 +69,23 @@ struct ServiceMetrics::Families {
                                                        .Name("tessera_prompt_cache_hits_total")
                                                        .Help("Images whose prompts had been encoded before.")
                                                        .Register(registry);
+  prometheus::Family<prometheus::Counter>& usage_images =
+      prometheus::BuildCounter()
+          .Name("tessera_usage_images_total")
+          .Help("Finished images by the name of the API key and the model.")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& usage_steps =
+      prometheus::BuildCounter()
+          .Name("tessera_usage_steps_total")
+          .Help("Steps of finished, failed and cancelled images by the name of the API key and the model.")
+          .Register(registry);
+  prometheus::Family<prometheus::Counter>& usage_seconds =
+      prometheus::BuildCounter()
+          .Name("tessera_usage_device_seconds_total")
+          .Help("Time of these images on every rank of their layouts, by the name of the API key and the model.")
+          .Register(registry);
+  std::mutex keys_mutex;
+  std::optional<std::set<std::string>> keys;  // guarded by keys_mutex; absent: no usage is counted
 };
 
 ServiceMetrics::ServiceMetrics() : families_(std::make_unique<Families>()) {
@@ -91,6 +110,28 @@ int64_t ServiceMetrics::images(const std::string& outcome) const {
 
 void ServiceMetrics::CountReject(const std::string& reason) {
   families_->rejects.Add({{"reason", reason}}).Increment();
+}
+
+void ServiceMetrics::NameKeys(const std::set<std::string>& keys) {
+  const std::lock_guard lock(families_->keys_mutex);
+  // The names that are counted stay, so that the number of series is bounded over all reloads.
+  if (!families_->keys.has_value()) families_->keys.emplace();
+  for (const std::string& key : keys) {
+    if (families_->keys->size() < kMaxNamedKeys) families_->keys->insert(key);
+  }
+}
+
+void ServiceMetrics::CountUsage(const KeyUsage& usage) {
+  std::string key = usage.key;
+  {
+    const std::lock_guard lock(families_->keys_mutex);
+    if (!families_->keys.has_value()) return;
+    if (!families_->keys->contains(key)) key = "other";
+  }
+  const prometheus::Labels labels = {{"key", key}, {"model", usage.model}};
+  families_->usage_images.Add(labels).Increment(static_cast<double>(usage.images));
+  families_->usage_steps.Add(labels).Increment(static_cast<double>(usage.steps));
+  families_->usage_seconds.Add(labels).Increment(usage.device_seconds);
 }
 
 void ServiceMetrics::CountCachedPrompt() { families_->cache.Add({}).Increment(); }

@@ -27,6 +27,27 @@ TEST(ServiceMetricsTest, ReportTheMemoryOfEveryRanksDeviceThatIsKnown) {
   EXPECT_THAT(text, Not(HasSubstr("tessera_device_memory_bytes{group=\"on-cpu\"")));
 }
 
+TEST(ServiceMetricsTest, CountTheUsageOfNamedKeysAndOfAllOthersTogether) {
+  ServiceMetrics metrics;
+  const KeyUsage usage = {.key = "alice", .model = "tiny", .images = 1, .steps = 8, .device_seconds = 0.5};
+  metrics.CountUsage(usage);
+  EXPECT_THAT(metrics.Text({}), Not(HasSubstr("alice"))) << "nothing is counted by key unless it is switched on";
+  metrics.NameKeys({"alice"});
+  std::set<std::string> many;
+  for (size_t i = 0; i < 2 * kMaxNamedKeys; ++i) many.insert("key-" + std::to_string(1000 + i));
+  metrics.NameKeys(many);
+  for (const std::string& key : many) metrics.CountUsage({.key = key, .model = "tiny", .images = 1});
+  metrics.CountUsage(usage);
+  metrics.CountUsage(usage);
+  const std::string text = metrics.Text({});
+  EXPECT_THAT(text, AllOf(HasSubstr("tessera_usage_images_total{key=\"alice\",model=\"tiny\"} 2\n"),
+                          HasSubstr("tessera_usage_steps_total{key=\"alice\",model=\"tiny\"} 16\n"),
+                          HasSubstr("tessera_usage_device_seconds_total{key=\"alice\",model=\"tiny\"} 1\n"),
+                          HasSubstr("tessera_usage_images_total{key=\"key-1098\",model=\"tiny\"} 1\n"),
+                          HasSubstr("tessera_usage_images_total{key=\"other\",model=\"tiny\"} 101\n")));
+  EXPECT_THAT(text, Not(HasSubstr("key-1099")));
+}
+
 TEST(ServiceMetricsTest, CountTheNodesInEachState) {
   ServerInfo info;
   EXPECT_THAT(ServiceMetrics().Text(info),

@@ -97,6 +97,7 @@ struct DurableServiceOptions {
   AtPoint at_point;                         // for the job store and the groups' records; may be empty
   TraceFile* trace = nullptr;               // outlives the service
   const ImageSpans* spans = nullptr;        // likewise; null: no spans are exported
+  bool key_metrics = false;                 // the metrics have the usage of keys, by their names
   bool openai_names = true;                 // the first model also has the names of OpenAI's image models
   RemoteHosts* hosts = nullptr;             // for groups on devices of nodes; outlives the service
   base::EventLog log;                       // messages for operators

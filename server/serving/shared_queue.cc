@@ -82,6 +82,7 @@ void SharedQueue::LoseHold(const Lock& lock, LiveTask& live, TaskId id) {
   live.attempt.reset();
   live.decoded = live.overdue = live.stuck = false;
   live.steps_done = live.previews = 0;
+  live.group_seconds = 0;
   context_.monitor.scheduler(lock).Cancel(id);
 }
 

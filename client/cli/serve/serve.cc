@@ -156,6 +156,7 @@ class Serve {
         .limits = ServiceLimitsOf(config.limits),
         .highest_result_descriptor = [] { return server::SharesOf(server::MostDescriptors()).results; },
         .host_memory = MemoryOfHost,
+        .key_metrics = config.key_metrics,
         .openai_names = config.openai_names,
         .log = log_};
     if (!config.store.dsn.empty()) {
