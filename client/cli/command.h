@@ -36,6 +36,7 @@ CommandRun AddRestore(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);
 CommandRun AddCancel(CLI::App& app);
+CommandRun AddUsage(CLI::App& app);
 CommandRun AddCompletion(CLI::App& app);
 CommandRun AddManual(CLI::App& app);
 

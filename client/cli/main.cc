@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"keys", "Make an API key for a server", AddKeys},
     {"backup", "Back up the jobs, images and adapters of a server", AddBackup},
     {"restore", "Make a server's data folder from a backup", AddRestore},
+    {"usage", "Show what the keys of a server have used", AddUsage},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
     {"layouts", "List the layouts of a number of ranks: which are valid and certified, and what they cost", AddLayouts},
     {"plan", "Predict what a model takes on a number of GPUs, and recommend layout and replicas", AddPlan},

@@ -16,6 +16,7 @@
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 #include "server/http/flat_json.h"
+#include "server/http/usage_json.h"
 
 namespace tessera::server {
 namespace {
@@ -27,6 +28,7 @@ HttpResponse Failure(const HttpError& error, CallRecord& record) {
 
 constexpr char kLoadAdapter[] = "/v1/load_lora_adapter";
 constexpr char kUnloadAdapter[] = "/v1/unload_lora_adapter";
+constexpr char kUsage[] = "/v1/usage";
 
 // The body is {"lora_name": NAME}.
 absl::StatusOr<std::string> ReadAdapterName(absl::string_view body) {
@@ -93,10 +95,10 @@ HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record
   }
   const std::string path(request.Path());
   const bool changes = path == kLoadAdapter || path == kUnloadAdapter;
-  if (path != "/livez" && path != "/readyz" && path != "/metrics" && path != "/probe" && !changes) {
+  if (path != "/livez" && path != "/readyz" && path != "/metrics" && path != "/probe" && path != kUsage && !changes) {
     return Failure(PlainHttpError(404, absl::StrCat("there is no such path; valid values are /livez, /readyz, "
                                                     "/metrics, /probe, ",
-                                                    kLoadAdapter, " and ", kUnloadAdapter)),
+                                                    kUsage, ", ", kLoadAdapter, " and ", kUnloadAdapter)),
                    record);
   }
   record.route = path;
@@ -108,6 +110,7 @@ HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record
     return response;
   }
   if (changes) return ChangeAdapter(request, record);
+  if (path == kUsage) return Usage(request, record);
   if (path == "/livez") return Health(absl::OkStatus(), record);
   if (path == "/readyz") return Health(service_.Ready(), record);
   if (path == "/probe") {
@@ -143,13 +146,30 @@ HttpResponse AdminHandler::ChangeAdapter(const HttpRequest& request, CallRecord&
           .body = base::PlainJson(boost::json::value(std::move(answer)))};
 }
 
+HttpResponse AdminHandler::Usage(const HttpRequest& request, CallRecord& record) {
+  if (const absl::Status allowed = CheckAccess(request, record); !allowed.ok()) {
+    return Failure(HttpErrorOf(allowed), record);
+  }
+  for (const std::string& name : QueryNames(request.Query())) {
+    const absl::Status known = CheckName("query parameter", name, {"key", "since", "until"});
+    if (!known.ok()) return Failure(HttpErrorOf(known), record);
+  }
+  absl::StatusOr<UsageQuery> query = ReadUsageQuery(request.Query(), absl::Now());
+  if (!query.ok()) return Failure(HttpErrorOf(query.status()), record);
+  query->key = QueryValue(request.Query(), "key").value_or("");
+  const absl::StatusOr<std::vector<DayUsage>> usage = service_.Usage(*query);
+  if (!usage.ok()) return Failure(HttpErrorOf(usage.status()), record);
+  return {.status = 200, .headers = {{"Content-Type", "application/json"}}, .body = UsageJson(*query, *usage)};
+}
+
 absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& record) const {
   switch (options_.access) {
     case AdminAccess::kEveryone:
       return absl::OkStatus();
     case AdminAccess::kNone:
       return absl::PermissionDeniedError(
-          "this call uses the devices or changes what is served, and other machines can reach this listener: set "
+          "this call uses the devices, shows all keys or changes what is served, and other machines can reach this "
+          "listener: set "
           "admin_keys_file to a file with a line of `tessera keys NAME`, or listen.admin to a loopback address");
     case AdminAccess::kKeys:
       break;
@@ -159,9 +179,9 @@ absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& r
   }
   const absl::StatusOr<Caller> caller = options_.gate->Authenticate(request.Header("authorization"));
   if (!caller.ok()) {
-    return absl::UnauthenticatedError(
-        absl::StrCat("this call uses the devices or changes what is served and needs a key of admin_keys_file: ",
-                     std::string(caller.status().message())));
+    return absl::UnauthenticatedError(absl::StrCat(
+        "this call uses the devices, shows all keys or changes what is served and needs a key of admin_keys_file: ",
+        std::string(caller.status().message())));
   }
   record.tenant = caller->tenant;
   return absl::OkStatus();

@@ -1,6 +1,6 @@
 // AdminHandler serves the admin listener. /livez, /readyz and /metrics only report and need no key. /probe uses the
-// devices, and /v1/load_lora_adapter and /v1/unload_lora_adapter change which adapters requests may name; these may
-// require a key. The listener belongs on loopback or in a private network.
+// devices, /v1/usage shows what all keys have used, and /v1/load_lora_adapter and /v1/unload_lora_adapter change which
+// adapters requests may name; these may require a key. The listener belongs on loopback or in a private network.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,7 @@ class AdminHandler final : public HttpHandler {
   HttpResponse Answer(const HttpRequest& request, CallRecord& record);
   // POST /v1/load_lora_adapter and /v1/unload_lora_adapter.
   HttpResponse ChangeAdapter(const HttpRequest& request, CallRecord& record);
+  HttpResponse Usage(const HttpRequest& request, CallRecord& record);
   absl::Status CheckAccess(const HttpRequest& request, CallRecord& record) const;
 
   ImageService& service_;

@@ -247,6 +247,9 @@ TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
   check("/v1/jobs", "post", "/v1/jobs", R"({"prompt":"a","loras":[{"name":"style","scale":0.5}]})");
   check("/v1/schema", "get", "/v1/schema");
   check("/v1/server", "get", "/v1/server");
+  const TestResponse usage = check("/v1/usage", "get", "/v1/usage");
+  EXPECT_GT(boost::json::parse(usage.body).at("data").at(0).at("images").as_int64(), 0);
+  check("/v1/usage", "get", "/v1/usage?since=2026-02-30");
   check("/openapi.json", "get", "/openapi.json");
   check("/livez", "get", "/livez");
   check("/readyz", "get", "/readyz");

@@ -7,6 +7,7 @@
 #include "server/http/job_json.h"
 #include "server/http/openapi_document.h"
 #include "server/http/request_schema.h"
+#include "server/http/usage_json.h"
 
 namespace tessera::server {
 
@@ -41,6 +42,15 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
       [](const ApiCall& call) { call.reply->SendJson(200, base::PlainJson(RequestSchema(BodyKind::kJob))); });
   add("/v1/server", true,
       [context](const ApiCall& call) { call.reply->SendJson(200, ServerInfoJson(context.service.Info())); });
+  add("/v1/usage", true, [context](const ApiCall& call) {
+    absl::StatusOr<UsageQuery> query = ReadUsageQuery(call.request.Query(), context.options.now());
+    if (!query.ok()) return call.reply->SendError(query.status());
+    query->key = call.caller.tenant;
+    const absl::StatusOr<std::vector<DayUsage>> usage = context.service.Usage(*query);
+    if (!usage.ok()) return call.reply->SendError(usage.status());
+    call.reply->SendJson(200, UsageJson(*query, *usage));
+  });
+  routes.back().query = {"since", "until"};
   add("/openapi.json", false, [](const ApiCall& call) { call.reply->SendJson(200, OpenApiDocument()); });
   const auto add_check = [&](const char* pattern, std::function<void(ApiCall)> handle) {
     add(pattern, false, std::move(handle));

@@ -244,6 +244,16 @@ TEST(ServerEdgesTest, AProbeNeedsAnAdminKeyWhereThereAreSomeAndNothingElseOfAdmi
   EXPECT_TRUE(absl::StrContains(without.body, "needs a key of admin_keys_file")) << without.body;
   EXPECT_EQ(probe(api_secret), 401) << "a caller of the API is no operator";
   EXPECT_EQ(probe(admin_secret), 200);
+  const auto usage = [&](const std::string& secret, const std::string& query = "") {
+    return HttpTestClient((*edges)->admin_port())
+        .Call("GET", "/v1/usage" + query, "", {{"Authorization", absl::StrCat("Bearer ", secret)}})
+        .status;
+  };
+  EXPECT_EQ(usage(api_secret), 401) << "it shows all keys";
+  EXPECT_EQ(usage(admin_secret), 200);
+  EXPECT_EQ(usage(admin_secret, "?kee=a"), 400);
+  EXPECT_EQ(usage(admin_secret, "?until=2026-02-30"), 400);
+  EXPECT_EQ(usage(admin_secret, "?since=2026-02-02&until=2026-02-01"), 400);
   for (const char* path : {"/livez", "/readyz", "/metrics"}) {
     EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", path).status, 200) << path;
   }
@@ -260,6 +270,7 @@ TEST(ServerEdgesTest, BeyondLoopbackAProbeIsRefusedWithoutAdminKeysAndTheErrorSa
   ASSERT_TRUE(edges.ok()) << edges.status();
   const TestResponse refused = HttpTestClient((*edges)->admin_port()).Call("GET", "/probe");
   EXPECT_EQ(refused.status, 403);
+  EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", "/v1/usage").status, 403);
   EXPECT_TRUE(absl::StrContains(refused.body, "set admin_keys_file to a file")) << refused.body;
   for (const char* path : {"/livez", "/readyz", "/metrics"}) {
     EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", path).status, 200) << path;

@@ -100,9 +100,9 @@ for document in "$@"; do
       esac
     else
       case $line in
-        *' localhost:8080'* | *http://localhost:8080* | *' localhost:9090'*)
+        *' localhost:8080'* | *http://localhost:8080* | *' localhost:9090'* | *http://localhost:9090*)
           [ -n "$server" ] || { [ -n "$kept" ] && start_server "$kept"; } || fail "$line: no server was left running"
-          line=$(echo "$line" | sed "s|http://localhost:8080|$url|; s| localhost:8080| $url|; s| localhost:9090| $admin|") ;;
+          line=$(echo "$line" | sed "s|http://localhost:8080|$url|; s| localhost:8080| $url|; s|http://localhost:9090|http://$admin|; s| localhost:9090| $admin|") ;;
       esac
       (cd "$folder" && eval "$line") </dev/null || fail "$line"
       case $line in

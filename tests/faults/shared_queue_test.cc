@@ -69,6 +69,29 @@ TEST_F(SharedQueueTest, OneServerCancelsWhatTheOtherRuns) {
   EXPECT_EQ(cancels.Terminate(), 0);
 }
 
+TEST_F(SharedQueueTest, ServersAddTheirUsageToOneTotalThatEachReports) {
+  TestServer& one = Start("step-time=1");
+  TestServer& other = Start("step-time=1");
+  for (int i = 0; i < 4; ++i) {
+    TestServer& accepts = i % 2 == 0 ? one : other;
+    EXPECT_EQ(accepts.Ended(accepts.Submit("red apple", R"(, "num_inference_steps": 5)")), "done");
+  }
+  for (TestServer* server : {&one, &other}) {
+    const TestResponse usage = HttpTestClient(server->admin_port()).Call("GET", "/v1/usage");
+    ASSERT_EQ(usage.status, 200) << usage.body;
+    int64_t images = 0, steps = 0;
+    const boost::json::value rows = boost::json::parse(usage.body);
+    for (const boost::json::value& row : rows.at("data").as_array()) {
+      images += row.at("images").as_int64();
+      steps += row.at("steps").as_int64();
+    }
+    EXPECT_EQ(images, 4);
+    EXPECT_EQ(steps, 20);
+  }
+  EXPECT_EQ(one.Terminate(), 0);
+  EXPECT_EQ(other.Terminate(), 0);
+}
+
 TEST_F(SharedQueueTest, OneKeyMakesOneJobWhicheverServerItComesTo) {
   TestServer& one = Start(kNever);
   TestServer& other = Start(kNever);

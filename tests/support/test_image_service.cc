@@ -161,6 +161,10 @@ absl::StatusOr<std::unique_ptr<server::JobWatch>> TestImageService::Watch(const 
   return std::make_unique<CountedWatch>(*this, *std::move(watch));
 }
 
+absl::StatusOr<std::vector<server::DayUsage>> TestImageService::Usage(const server::UsageQuery& query) {
+  return service_->Usage(query);
+}
+
 absl::StatusOr<server::ImageFile> TestImageService::OpenImage(const server::Caller& caller, absl::string_view image) {
   absl::StatusOr<server::ImageFile> file = service_->OpenImage(caller, image);
   if (!file.ok()) return file;

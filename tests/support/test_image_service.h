@@ -62,6 +62,7 @@ class TestImageService final : public server::ImageService {
   absl::StatusOr<server::Job> Cancel(const server::Caller& caller, absl::string_view job) override;
   absl::StatusOr<std::unique_ptr<server::JobWatch>> Watch(const server::Caller& caller, absl::string_view job,
                                                           server::WatchedEvents events, Listener listener) override;
+  absl::StatusOr<std::vector<server::DayUsage>> Usage(const server::UsageQuery& query) override;
   absl::StatusOr<server::ImageFile> OpenImage(const server::Caller& caller, absl::string_view image) override;
   std::vector<server::ServedModel> ListModels() override;
   absl::StatusOr<server::LoadedAdapter> LoadAdapter(const std::string& name) override;

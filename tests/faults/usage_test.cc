@@ -1,0 +1,156 @@
+// Tests the usage of keys that a real server with fake workers counts, and `tessera usage`, which shows it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/calls/api_keys.h"
+#include "tests/faults/test_server.h"
+#include "tests/front/command_line_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr char kTwoRanks[] = "{model: nowhere, layout: \"cfg=2\"}";
+
+class UsageTest : public CommandLineTest {
+ protected:
+  UsageTest()
+      : server_({.worker = FAKE_WORKER,
+                 .fake_workers = true,
+                 .groups = {kTwoRanks},
+                 .settings = "keys_file: keys.txt\nkey_metrics: true\n",
+                 .admin = "{port: 0}"}) {
+    for (std::string* secret : {&alice_, &bob_}) {
+      const auto key = server::NewApiKey(secret == &alice_ ? "alice" : "bob");
+      *secret = key->secret;
+      absl::StrAppend(&keys_, key->line, "\n");
+    }
+    server_.Write("keys.txt", keys_);
+    server_.options().settings = absl::StrCat("keys_file: ", server_.folder(), "/keys.txt\nkey_metrics: true\n");
+    server_.options().script = absl::StrCat("step-time=5 gate=", server_.folder(), "/gate");
+    EXPECT_TRUE(server_.Start());
+    server_.WaitUntilReady();
+  }
+
+  TestResponse Call(const std::string& secret, const std::string& method, const std::string& target,
+                    const std::string& body = "") {
+    return HttpTestClient(server_.port()).Call(method, target, body, {{"Authorization", "Bearer " + secret}});
+  }
+
+  std::string Submit(const std::string& secret, const std::string& body) {
+    const TestResponse accepted = Call(secret, "POST", "/v1/jobs", body);
+    EXPECT_EQ(accepted.status, 202) << accepted.body;
+    return std::string(boost::json::parse(accepted.body).at("id").as_string());
+  }
+
+  std::string StateOf(const std::string& secret, const std::string& job) {
+    const TestResponse answer = Call(secret, "GET", "/v1/jobs/" + job);
+    return answer.status == 200 ? std::string(boost::json::parse(answer.body).at("status").as_string()) : "";
+  }
+  void WaitForEnd(const std::string& secret, const std::string& job, const std::string& state) {
+    WaitUntil(absl::StrCat(job, " is ", state), [&] { return StateOf(secret, job) == state; });
+  }
+
+  // Returns the rows of the admin listener.
+  boost::json::array Rows(const std::string& query = "") const {
+    const TestResponse answer = HttpTestClient(server_.admin_port()).Call("GET", "/v1/usage" + query);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return boost::json::parse(answer.body).at("data").as_array();
+  }
+
+  std::string keys_, alice_, bob_;
+  TestServer server_;
+};
+
+TEST_F(UsageTest, IsCountedByKeyAndSurvivesARestart) {
+  for (const std::string& secret : {alice_, alice_, bob_}) {
+    WaitForEnd(secret, Submit(secret, R"({"prompt": "apple", "num_inference_steps": 5, "n": 2})"), "done");
+  }
+  const boost::json::array rows = Rows();
+  ASSERT_THAT(rows, SizeIs(2));
+  EXPECT_EQ(rows[0].at("key"), "alice");
+  EXPECT_EQ(rows[0].at("model"), "nowhere");
+  EXPECT_EQ(rows[0].at("images"), 4);
+  EXPECT_EQ(rows[0].at("steps"), 20);
+  EXPECT_EQ(rows[1].at("key"), "bob");
+  EXPECT_EQ(rows[1].at("images"), 2);
+  // A batch's time is divided among its images, so at least one of two ranks' steps of 5 ms each is counted for each
+  // five steps of the group.
+  EXPECT_GE(rows[1].at("device_seconds").as_double(), 2 * 5 * 0.005);
+
+  const boost::json::value own = boost::json::parse(Call(bob_, "GET", "/v1/usage").body);
+  ASSERT_THAT(own.at("data").as_array(), SizeIs(1));
+  EXPECT_EQ(own.at("data").at(0), rows[1]) << "a key sees its usage only";
+  EXPECT_EQ(Call(bob_, "GET", "/v1/usage?key=alice").status, 400);
+  EXPECT_EQ(HttpTestClient(server_.port()).Call("GET", "/v1/usage").status, 401);
+
+  const std::string metrics = HttpTestClient(server_.admin_port()).Call("GET", "/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("tessera_usage_images_total{key=\"alice\",model=\"nowhere\"} 4\n"));
+
+  server_.Kill();
+  ASSERT_TRUE(server_.Start());
+  EXPECT_EQ(Rows(), rows);
+
+  const std::string url = absl::StrCat("http://127.0.0.1:", server_.admin_port());
+  const Result csv = Run({"usage", "--server", url, "--key", "bob", "--format", "csv"});
+  EXPECT_EQ(csv.exit_code, 0) << csv.errors;
+  const std::vector<std::string> lines = absl::StrSplit(csv.output, '\n');
+  ASSERT_THAT(lines, SizeIs(3)) << csv.output;
+  EXPECT_EQ(lines[0], "day,key,model,images,steps,device_seconds");
+  EXPECT_THAT(lines[1], HasSubstr(",bob,nowhere,2,10,"));
+  const Result table = Run({"usage", "--server", url});
+  EXPECT_THAT(table.output, AllOf(HasSubstr("alice"), HasSubstr("bob"), HasSubstr("total")));
+  const Result json = Run({"usage", "--server", url, "--until", "2020-01-31", "--format", "json"});
+  EXPECT_EQ(json.output, "");
+  const Result wrong = Run({"usage", "--server", url, "--since", "yesterday"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.errors, HasSubstr("it must be a day such as"));
+  EXPECT_EQ(Run({"usage", "--server", url, "--format", "xml"}).exit_code, 2);
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
+TEST_F(UsageTest, OfAnImageThatIsMadeAgainIsCountedOnce) {
+  const std::string job = Submit(alice_, R"({"prompt": "gated apple", "num_inference_steps": 5})");
+  WaitForEnd(alice_, job, "running");
+  kill(server_.Workers().front(), SIGKILL);
+  WaitUntil("restarted", [&] { return server_.Workers().size() == 2; });
+  server_.Write("gate", "");
+  WaitForEnd(alice_, job, "done");
+  const boost::json::array rows = Rows();
+  ASSERT_THAT(rows, SizeIs(1));
+  EXPECT_EQ(rows[0].at("images"), 1);
+  EXPECT_EQ(rows[0].at("steps"), 5);
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
+TEST_F(UsageTest, OfAnImageThatIsCancelledOrFailsHasTheStepsThatRan) {
+  const std::string cancelled = Submit(alice_, R"({"prompt": "apple", "num_inference_steps": 500})");
+  WaitUntil("it has made steps", [&] {
+    return boost::json::parse(Call(alice_, "GET", "/v1/jobs/" + cancelled).body).at("steps_done").as_int64() >= 2;
+  });
+  EXPECT_EQ(Call(alice_, "DELETE", "/v1/jobs/" + cancelled).status, 200);
+  const std::string failed = Submit(bob_, R"({"prompt": "[fail]", "num_inference_steps": 5})");
+  WaitForEnd(bob_, failed, "failed");
+  WaitUntil("both are counted", [&] { return Rows().size() == 2; });
+  const boost::json::array rows = Rows();
+  EXPECT_EQ(rows[0].at("images"), 0);
+  EXPECT_GE(rows[0].at("steps").as_int64(), 2);
+  EXPECT_LT(rows[0].at("steps").as_int64(), 500);
+  EXPECT_EQ(rows[1].at("images"), 0);
+  EXPECT_LT(rows[1].at("steps").as_int64(), 5);
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
+}  // namespace
+}  // namespace tessera
