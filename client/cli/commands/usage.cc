@@ -98,7 +98,7 @@ std::string CsvField(const std::string& text) {
 
 void PrintTable(const std::vector<UsageRow>& rows) {
   constexpr char kHead[] = "%-10s  %-20s  %-20s  %10s  %12s  %16s\n";
-  constexpr char kRow[] = "%-10s  %-20s  %-20s  %10lld  %12lld  %16.1f\n";
+  static constexpr char kRow[] = "%-10s  %-20s  %-20s  %10lld  %12lld  %16.1f\n";
   const auto print = [](const UsageRow& row) {
     std::printf(kRow, row.day.c_str(), row.key.c_str(), row.model.c_str(), static_cast<long long>(row.images),
                 static_cast<long long>(row.steps), row.device_seconds);
