@@ -119,8 +119,10 @@ TEST(JobRoutesTest, ADeletedJobIsCancelledWhetherItWaitsOrRuns) {
 }
 
 TEST(JobRoutesTest, APositionInTheQueueIsReported) {
-  ApiFixture api({.service = {.paused = true}});
-  const std::string first = Submit(api);
+  // A group whose first job has started takes the next one as well before it waits for a step. It takes none while it
+  // waits for the start of the first.
+  ApiFixture api({.service = {.script = "start-of-[held]=hang"}});
+  const std::string first = Submit(api, R"({"prompt":"[held]"})");
   ASSERT_TRUE(api.service().WaitForState(first.substr(9), JobState::kRunning));
   Submit(api);
   EXPECT_EQ(Parse(api.Call("GET", Submit(api)).body).at("queue_position").as_int64(), 1);
