@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct DayUsage {
 };
 
 struct UsageQuery {
-  std::string key;              // empty: all keys
-  absl::CivilDay since, until;  // both included
+  std::optional<std::string> key;  // absent: all keys
+  absl::CivilDay since, until;     // both included
 };
+
+// Totals of this many days on which anything was used are kept. A wrong clock at some start therefore removes none.
+inline constexpr int64_t kUsageDays = 400;
 
 // A query whose answer has more rows is refused with INVALID_ARGUMENT.
 inline constexpr int64_t kMaxUsageRows = 100000;

@@ -156,7 +156,7 @@ HttpResponse AdminHandler::Usage(const HttpRequest& request, CallRecord& record)
   }
   absl::StatusOr<UsageQuery> query = ReadUsageQuery(request.Query(), absl::Now());
   if (!query.ok()) return Failure(HttpErrorOf(query.status()), record);
-  query->key = QueryValue(request.Query(), "key").value_or("");
+  query->key = QueryValue(request.Query(), "key");
   const absl::StatusOr<std::vector<DayUsage>> usage = service_.Usage(*query);
   if (!usage.ok()) return Failure(HttpErrorOf(usage.status()), record);
   return {.status = 200, .headers = {{"Content-Type", "application/json"}}, .body = UsageJson(*query, *usage)};
@@ -169,8 +169,8 @@ absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& r
     case AdminAccess::kNone:
       return absl::PermissionDeniedError(
           "this call uses the devices, shows all keys or changes what is served, and other machines can reach this "
-          "listener: set "
-          "admin_keys_file to a file with a line of `tessera keys NAME`, or listen.admin to a loopback address");
+          "listener: set admin_keys_file to a file with a line of `tessera keys NAME`, or listen.admin to a loopback "
+          "address");
     case AdminAccess::kKeys:
       break;
   }

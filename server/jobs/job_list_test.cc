@@ -129,7 +129,7 @@ TEST_F(JobListTest, ReadsAFewPagesForAPage) {
   const JobRecord failed = Submit();
   const absl::StatusOr<ClaimedTask> claimed = store_->Claim(failed.tasks[0].id);
   ASSERT_TRUE(claimed.ok()) << claimed.status();
-  ASSERT_TRUE(store_->Fail(claimed->claim, absl::InternalError("x")).ok());
+  ASSERT_TRUE(store_->Fail(claimed->claim, absl::InternalError("x"), {}).ok());
   constexpr int kJobs = 3000;
   absl::BlockingCounter submitted(kJobs);
   for (int i = 0; i < kJobs; ++i) {

@@ -132,8 +132,9 @@ class JobStore {
   // running → done, durable together with the file. After an error the task still runs and the call may be repeated.
   virtual absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) = 0;
 
-  // running → failed; `error` is shown to the user.
-  virtual absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) = 0;
+  // running → failed; `error` is shown to the user, and `usage` is added to the totals of the day together with the
+  // failure.
+  virtual absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error, const KeyUsage& usage) = 0;
 
   // queued → failed: its deadline has passed, or no group can execute it any more.
   virtual absl::Status FailQueued(uint64_t task, const absl::Status& error) = 0;
@@ -157,7 +158,7 @@ class JobStore {
   virtual absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                              std::optional<JobState> state = std::nullopt) = 0;
 
-  // Adds usage to the totals of the day, apart from what Finish adds with its image.
+  // Adds usage to the totals of the day, apart from what Finish and Fail add.
   virtual absl::Status AddUsage(const KeyUsage& usage) { return absl::OkStatus(); }
 
   // Returns the totals by day, key and model, in this order, of all servers that share the store.
@@ -172,7 +173,8 @@ class JobStore {
   // meanwhile.
   virtual absl::StatusOr<int64_t> SettleImages(int64_t limit) { return 0; }
 
-  // Removes jobs whose retention has ended, at most `limit`, and files that belong to no task. While the images exceed
+  // Removes jobs whose retention has ended, at most `limit`, totals of usage of all days but the last kUsageDays that
+  // have any, and files that belong to no task. While the images exceed
   // the bound of their bytes, it also removes the oldest ended jobs, at most `limit`, but never the last one.
   virtual absl::StatusOr<SweepReport> Sweep(int64_t limit) = 0;
 

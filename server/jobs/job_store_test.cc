@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/fields/field_error.h"
 #include "server/api/job.h"
 #include "server/jobs/new_job.h"
@@ -132,6 +133,16 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
     store_.reset();
     if (GetParam() == Kept::kInPostgres) Cluster().SetCalendar(database_, ahead);
   }
+  // Moves the calendar so that no day ends during a test.
+  void MakeItNoon() {
+    const absl::Time now = store_->Calendar();
+    const absl::CivilDay today = absl::ToCivilDay(now, absl::UTCTimeZone());
+    SetCalendar(absl::FromCivil(today + 1, absl::UTCTimeZone()) + absl::Hours(12) - now);
+    Reopen();
+  }
+  static UsageQuery AllDays(const std::optional<std::string>& key) {
+    return {.key = key, .since = absl::CivilDay(), .until = absl::CivilDay(9999)};
+  }
   std::string ZeroByte() const { return GetParam() == Kept::kInPostgres ? "'\\x00'" : "x'00'"; }
 
   FaultyDisk disk_;
@@ -200,6 +211,7 @@ TEST_P(JobStoreTest, KeepsTheFileOfAFinishedImage) {
 }
 
 TEST_P(JobStoreTest, AddsUpTheUsageOfEachDayKeyAndModelAcrossStarts) {
+  MakeItNoon();
   const absl::CivilDay today = absl::ToCivilDay(store_->Calendar(), absl::UTCTimeZone());
   const KeyUsage image = {.key = "alice", .model = "tiny", .images = 1, .steps = 8, .device_seconds = 1.5};
   const auto finish = [&](const TaskAttempt& attempt, const KeyUsage& usage) {
@@ -241,9 +253,10 @@ TEST_P(JobStoreTest, AddsUpTheUsageOfEachDayKeyAndModelAcrossStarts) {
 }
 
 TEST_P(JobStoreTest, CountsTheUsageOfTheNextDayApart) {
+  MakeItNoon();
   const absl::CivilDay today = absl::ToCivilDay(store_->Calendar(), absl::UTCTimeZone());
   ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "tiny", .steps = 1}).ok());
-  SetCalendar(absl::Hours(24));
+  SetCalendar(ahead_ + absl::Hours(24));
   Reopen();
   ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "tiny", .steps = 2}).ok());
   const absl::StatusOr<std::vector<DayUsage>> rows = store_->Usage({.since = today, .until = today + 2});
@@ -252,6 +265,49 @@ TEST_P(JobStoreTest, CountsTheUsageOfTheNextDayApart) {
   EXPECT_EQ((*rows)[0].day, today);
   EXPECT_EQ((*rows)[1].day, today + 1);
   EXPECT_EQ((*rows)[1].usage.steps, 2);
+}
+
+TEST_P(JobStoreTest, CountsTheUsageOfAFailureOnceAndWithTheFailure) {
+  const KeyUsage usage = {.key = kTenant, .model = "tiny", .steps = 3, .device_seconds = 0.5};
+  const JobRecord job = Submit(2);
+  const TaskAttempt given_back = Claim(job.tasks[0].id), failed = Claim(job.tasks[1].id);
+  ASSERT_TRUE(store_->GiveBack({given_back}).ok());
+  EXPECT_FALSE(store_->Fail(given_back, absl::InternalError("late"), usage).ok());
+  ASSERT_TRUE(store_->Fail(failed, absl::InternalError("x"), usage).ok());
+  store_->Fail(failed, absl::InternalError("x"), usage).IgnoreError();  // as after a lost answer
+  Reopen();
+  const absl::StatusOr<std::vector<DayUsage>> rows = store_->Usage(AllDays(kTenant));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_THAT(*rows, SizeIs(1));
+  EXPECT_EQ((*rows)[0].usage, usage);
+}
+
+TEST_P(JobStoreTest, ShowsNoUsageToAKeyWithoutAName) {
+  ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "tiny", .steps = 1}).ok());
+  EXPECT_THAT(*store_->Usage(AllDays("")), IsEmpty());
+  EXPECT_THAT(*store_->Usage(AllDays(std::nullopt)), SizeIs(1));
+}
+
+TEST_P(JobStoreTest, KeepsTheUsageOfTheLastDaysThatHaveAny) {
+  std::vector<std::string> rows;
+  for (int64_t day = 0; day < kUsageDays + 1; ++day) {  // every second day from 1970 on
+    for (const char* key : {"alice", "bob"}) rows.push_back(absl::StrCat("(", 2 * day, ",'", key, "','m',0,1,4,0)"));
+  }
+  Tamper(absl::StrCat("INSERT INTO usage(day, tenant, model, shard, images, steps, device_microseconds) VALUES",
+                      absl::StrJoin(rows, ",")));
+  Reopen();
+  ASSERT_TRUE(store_->Sweep(100).ok());
+  const absl::StatusOr<std::vector<DayUsage>> kept = store_->Usage(AllDays("bob"));
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_THAT(*kept, SizeIs(kUsageDays));
+  EXPECT_EQ(kept->front().day, absl::CivilDay(1970, 1, 3));
+  // The next day that is used replaces the oldest one, at the first sweep of another day.
+  ASSERT_TRUE(store_->AddUsage({.key = "alice", .model = "m", .images = 1}).ok());
+  SetCalendar(ahead_ + absl::Hours(24));
+  Reopen();
+  ASSERT_TRUE(store_->Sweep(100).ok());
+  EXPECT_THAT(*store_->Usage(AllDays("bob")), SizeIs(kUsageDays - 1));
+  EXPECT_THAT(*store_->Usage(AllDays("alice")), SizeIs(kUsageDays));
 }
 
 TEST_P(JobStoreTest, BringsImagesIntoFilesOfTheirOwn) {
@@ -322,7 +378,7 @@ TEST_P(JobStoreTest, RefusesTheReportOfAnAttemptThatWasGivenUp) {
   const TaskAttempt current = Claim(job.tasks[0].id);
   EXPECT_EQ(current.attempt, old.attempt + 1);
   EXPECT_EQ(Finish(old).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store_->Fail(old, absl::InternalError("late")).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->Fail(old, absl::InternalError("late"), {}).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Finish(current).ok());
 }
 
@@ -685,8 +741,8 @@ TEST_P(JobStoreTest, KeepsWhatAnErrorIsAbout) {
   const JobRecord job = Submit(2);
   const absl::Status of_field = base::ErrorOfField("steps", " is 9; take fewer steps"),
                      of_none = absl::InternalError("x");
-  ASSERT_TRUE(store_->Fail(Claim(job.tasks[0].id), of_field).ok());
-  ASSERT_TRUE(store_->Fail(Claim(job.tasks[1].id), of_none).ok());
+  ASSERT_TRUE(store_->Fail(Claim(job.tasks[0].id), of_field, {}).ok());
+  ASSERT_TRUE(store_->Fail(Claim(job.tasks[1].id), of_none, {}).ok());
   Reopen();
   const absl::StatusOr<JobRecord> failed = store_->Get(kTenant, job.id);
   ASSERT_TRUE(failed.ok()) << failed.status();
@@ -697,7 +753,7 @@ TEST_P(JobStoreTest, KeepsWhatAnErrorIsAbout) {
 TEST_P(JobStoreTest, CountsItsTasksByState) {
   const JobRecord job = Submit(4);
   ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
-  ASSERT_TRUE(store_->Fail(Claim(job.tasks[1].id), absl::InternalError("x")).ok());
+  ASSERT_TRUE(store_->Fail(Claim(job.tasks[1].id), absl::InternalError("x"), {}).ok());
   Claim(job.tasks[2].id);
   EXPECT_THAT(store_->Counts(), ElementsAre(1, 1, 1, 1, 0, 0));
   Reopen();

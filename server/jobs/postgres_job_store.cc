@@ -413,9 +413,10 @@ absl::StatusOr<std::vector<DayUsage>> PostgresJobStore::Usage(const UsageQuery& 
   return rows;
 }
 
-absl::Status PostgresJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
+absl::Status PostgresJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error, const KeyUsage& usage) {
   const TaskMove move = MoveToFailed(error);
-  return End("fail", attempt, move, 0, [&](const OwnedTask& task) { return task.error == move.error; });
+  return End(
+      "fail", attempt, move, 0, [&](const OwnedTask& task) { return task.error == move.error; }, usage);
 }
 
 absl::Status PostgresJobStore::FailQueued(uint64_t task, const absl::Status& error) {
@@ -532,12 +533,16 @@ absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
   SweepReport report;
   std::vector<JobRecord> gone;
   int64_t bytes = 0;
+  bool is_mine = false;
+  const int64_t today = UsageDayOf(Calendar());
   const auto sweep = [&](PostgresConnection& database) -> absl::Status {
     report = {};
     gone.clear();
     // One server at a time decides which jobs exceed the bound.
     ASSIGN_OR_RETURN(const PostgresRows mine, database.Query("SELECT pg_try_advisory_xact_lock(8386105380344915234)"));
-    if (mine.Int(0, 0) == 0) return absl::OkStatus();
+    is_mine = mine.Int(0, 0) != 0;
+    if (!is_mine) return absl::OkStatus();
+    if (today != usage_swept_) RETURN_IF_ERROR(RemoveOldUsage(database));
     ASSIGN_OR_RETURN(const absl::Duration running, ShareTime(database));
     RETURN_IF_ERROR(KeepOthersJobs(database, sharing_, MoveTo(TaskState::kDone)));
     ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, LockExpired(database, running, limit));
@@ -564,6 +569,7 @@ absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
     bytes_after_sweep_ = result_bytes_.load();
     return status;
   }
+  if (is_mine) usage_swept_ = today;
   if (!gone.empty()) result_bytes_ = bytes;
   bytes_after_sweep_ = report.oldest > 0 ? -1 : result_bytes_.load();
   Reach(options_.at_point, "sweep.before_files");

@@ -74,7 +74,7 @@ class PostgresJobStore final : public JobStore {
                                                           const IdempotencyKey& key) override;
   absl::StatusOr<ClaimedTask> Claim(uint64_t task) override;
   absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) override;
-  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) override;
+  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error, const KeyUsage& usage) override;
   absl::Status FailQueued(uint64_t task, const absl::Status& error) override;
   absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) override;
   absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts,
@@ -158,6 +158,7 @@ class PostgresJobStore final : public JobStore {
   std::map<std::string, absl::Duration> old_temporaries_;
   std::atomic<int64_t> result_bytes_ = 0;
   std::atomic<int64_t> bytes_after_sweep_ = -1;
+  std::atomic<int64_t> usage_swept_ = -1;
 
   std::unique_ptr<PostgresLink> link_;
   std::unique_ptr<base::TaskPool> submissions_;  // last, because they use the other members

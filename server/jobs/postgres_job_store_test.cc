@@ -106,6 +106,21 @@ TEST_F(PostgresJobStoreTest, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn
   EXPECT_EQ(sweep(absl::Hours(2)), 1) << "what was found after two hours and kept for the retention of this server";
 }
 
+TEST_F(PostgresJobStoreTest, CountsUsageFromTheFirstStartAfterVersion2On) {
+  {
+    const auto connection = PostgresConnection::Open(stores_.database);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    ASSERT_EQ(MigratePostgresSchema(**connection, 2), absl::OkStatus());
+  }
+  const KeyUsage usage = {.key = "alice", .model = "m", .steps = 3, .device_seconds = 0.25};
+  ASSERT_EQ(stores_.Open("one")->AddUsage(usage), absl::OkStatus());
+  const absl::StatusOr<std::vector<DayUsage>> rows =
+      stores_.Open("other")->Usage({.since = absl::CivilDay(), .until = absl::CivilDay(9999)});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_THAT(*rows, SizeIs(1));
+  EXPECT_EQ((*rows)[0].usage, usage);
+}
+
 TEST_F(PostgresJobStoreTest, ATaskThatAnotherServerHasIsNoMistakeOfTheCaller) {
   const auto one = stores_.Open("one"), other = stores_.Open("other");
   const uint64_t task = SharedStores::Submit(*one).tasks[0].id;
@@ -212,7 +227,7 @@ TEST_F(PostgresJobStoreTest, ReportsWhoseAnswersAreLostAreMadeOnce) {
   EXPECT_EQ(*ReadBytes(store->OpenImage(kOracleTenant, done.image->id)), ::tessera::ImageBytesOf(first));
   const TaskAttempt second = SharedStores::Claim(*store, failed.tasks[0].id);
   LoseTheAnswerOf("fail");
-  EXPECT_TRUE(store->Fail(second, absl::InternalError("x")).ok());
+  EXPECT_TRUE(store->Fail(second, absl::InternalError("x"), {}).ok());
   EXPECT_EQ(TaskOf(*store, failed).error, absl::InternalError("x"));
 }
 

@@ -101,6 +101,35 @@ TEST(JobStoreSchema, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
   EXPECT_EQ(sweep(absl::Seconds(1)), 3);
 }
 
+TEST(JobStoreSchema, CountsUsageFromTheFirstStartAfterVersion7On) {
+  FaultyDisk disk;
+  FakeClock clock;
+  {
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_EQ((*database)->Execute(kVersion1), absl::OkStatus());
+    ASSERT_EQ(MigrateSchema(**database, 7), absl::OkStatus());
+  }
+  const absl::CivilDay today = absl::ToCivilDay(clock.Now(), absl::UTCTimeZone());
+  for (const int64_t images : {0, 1}) {
+    const absl::StatusOr<std::unique_ptr<JobStore>> store =
+        SqliteJobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
+    ASSERT_TRUE(store.ok()) << store.status();
+    const absl::StatusOr<std::vector<DayUsage>> rows = (*store)->Usage({.since = today, .until = today + 1});
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    int64_t counted = 0;
+    for (const DayUsage& row : *rows) counted += row.usage.images;
+    EXPECT_EQ(counted, images);
+    if (images > 0) break;
+    const absl::StatusOr<ClaimedTask> claimed = (*store)->Claim(1);
+    ASSERT_TRUE(claimed.ok()) << claimed.status();
+    const KeyUsage usage = {.key = "alice", .model = "m", .images = 1};
+    const ImageOrigin origin = {.width = 8, .height = 8, .layout = "serial", .usage = usage};
+    ASSERT_EQ((*store)->Finish(claimed->claim, "bytes", origin), absl::OkStatus());
+  }
+}
+
 // Tests every job of one to three tasks in version 2.
 TEST(JobStoreSchema, GivesEachJobTheStateOfItsTasks) {
   FaultyDisk disk;

@@ -292,8 +292,8 @@ absl::StatusOr<std::vector<DayUsage>> SqliteJobStore::Usage(const UsageQuery& qu
   return Read([&](SqliteDatabase& database) { return ReadUsageRows(database, query); });
 }
 
-absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error) {
-  return End("fail", attempt, MoveToFailed(error));
+absl::Status SqliteJobStore::Fail(const TaskAttempt& attempt, const absl::Status& error, const KeyUsage& usage) {
+  return End("fail", attempt, MoveToFailed(error), usage);
 }
 
 absl::Status SqliteJobStore::FailQueued(uint64_t task, const absl::Status& error) {
@@ -450,6 +450,7 @@ absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
   SweepReport report;
   std::vector<JobRecord> gone;
   int64_t gone_bytes = 0;
+  const int64_t today = UsageDayOf(Calendar());
   const auto sweep = [&](SqliteDatabase& database, StateCounts& counts) {
     report = {};
     gone.clear();
@@ -462,6 +463,7 @@ absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
     };
     const absl::Duration running = time_.Running();
     RETURN_IF_ERROR(KeepRunningTime(database, running));
+    if (today != usage_swept_) RETURN_IF_ERROR(RemoveOldUsage(database));
     ASSIGN_OR_RETURN(const std::vector<uint64_t> expired, ListExpired(database, running, limit));
     for (uint64_t number : expired) {
       RETURN_IF_ERROR(remove(number));
@@ -481,6 +483,7 @@ absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
     bytes_after_sweep_ = result_bytes_.load();
     return status;
   }
+  usage_swept_ = today;
   result_bytes_ -= gone_bytes;
   bytes_after_sweep_ = report.oldest > 0 ? -1 : result_bytes_.load();
   Reach(options_.at_point, "sweep.before_files");

@@ -67,7 +67,7 @@ class SqliteJobStore final : public JobStore {
                                                           const IdempotencyKey& key) override;
   absl::StatusOr<ClaimedTask> Claim(uint64_t task) override;
   absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) override;
-  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) override;
+  absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error, const KeyUsage& usage) override;
   absl::Status FailQueued(uint64_t task, const absl::Status& error) override;
   absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) override;
   absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts,
@@ -154,6 +154,7 @@ class SqliteJobStore final : public JobStore {
   std::array<std::atomic<int64_t>, kTaskStates> counts_{};
   std::atomic<int64_t> result_bytes_;
   std::atomic<int64_t> bytes_after_sweep_ = -1;  // size that the last sweep could not reduce
+  std::atomic<int64_t> usage_swept_ = -1;        // day on which the totals of usage were last swept
 
   GroupCommit commit_;  // last, because its thread uses the other members
 };

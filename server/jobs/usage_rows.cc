@@ -15,6 +15,8 @@ constexpr double kMicrosecondsPerSecond = 1e6;
 
 }  // namespace
 
+int64_t UsageDayOf(absl::Time time) { return absl::ToCivilDay(time, absl::UTCTimeZone()) - kFirstDay; }
+
 absl::Status AddUsageRow(SqlDatabase& database, absl::Time now, uint64_t shard, const KeyUsage& usage) {
   if (usage.key.empty()) return absl::OkStatus();
   const auto microseconds = static_cast<int64_t>(std::llround(usage.device_seconds * kMicrosecondsPerSecond));
@@ -24,8 +26,15 @@ absl::Status AddUsageRow(SqlDatabase& database, absl::Time now, uint64_t shard, 
       "ON CONFLICT(day, tenant, model, shard) DO UPDATE SET images = usage.images + excluded.images, "
       "steps = usage.steps + excluded.steps, "
       "device_microseconds = usage.device_microseconds + excluded.device_microseconds",
-      {absl::ToCivilDay(now, absl::UTCTimeZone()) - kFirstDay, SqlValue::Text(usage.key), SqlValue::Text(usage.model),
-       static_cast<int64_t>(shard % kShards), usage.images, usage.steps, microseconds});
+      {UsageDayOf(now), SqlValue::Text(usage.key), SqlValue::Text(usage.model), static_cast<int64_t>(shard % kShards),
+       usage.images, usage.steps, microseconds});
+}
+
+absl::Status RemoveOldUsage(SqlDatabase& database) {
+  return database.Run(
+      "DELETE FROM usage WHERE day < (SELECT MIN(day) FROM "
+      "(SELECT DISTINCT day FROM usage ORDER BY day DESC LIMIT $1::bigint) AS kept)",
+      {kUsageDays});
 }
 
 absl::StatusOr<std::vector<DayUsage>> ReadUsageRows(SqlDatabase& database, const UsageQuery& query) {
@@ -33,9 +42,10 @@ absl::StatusOr<std::vector<DayUsage>> ReadUsageRows(SqlDatabase& database, const
   RETURN_IF_ERROR(database.Visit(
       "SELECT day, tenant, model, CAST(SUM(images) AS bigint), CAST(SUM(steps) AS bigint), "
       "CAST(SUM(device_microseconds) AS bigint) FROM usage "
-      "WHERE day BETWEEN $1::bigint AND $2::bigint AND ($3::text = '' OR tenant = $3::text) "
-      "GROUP BY day, tenant, model ORDER BY day, tenant, model LIMIT $4::bigint",
-      {query.since - kFirstDay, query.until - kFirstDay, SqlValue::Text(query.key), kMaxUsageRows + 1},
+      "WHERE day BETWEEN $1::bigint AND $2::bigint AND ($3::bigint = 1 OR tenant = $4::text) "
+      "GROUP BY day, tenant, model ORDER BY day, tenant, model LIMIT $5::bigint",
+      {query.since - kFirstDay, query.until - kFirstDay, int64_t{!query.key.has_value()},
+       SqlValue::Text(query.key.value_or("")), kMaxUsageRows + 1},
       [&](const SqlRow& row) {
         rows.push_back({.day = kFirstDay + row.Int(0),
                         .usage = {.key = std::string(row.Bytes(1)),

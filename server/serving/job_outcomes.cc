@@ -98,7 +98,12 @@ void JobOutcomes::PostOverdue(const TaskAttempt& attempt) {
   });
 }
 
-// Best effort: an image that is not finished may be counted late or, if the process is killed or the disk fails, never.
+KeyUsage JobOutcomes::UncountedOf(const ServiceMonitor::Lock& lock, const LiveTask& task) const {
+  if (task.group == 0 || task.group_seconds <= 0) return {};
+  return UsageOf(task, context_.groups.Find(lock, task.group), /*images=*/0);
+}
+
+// Best effort: a cancelled image may be counted late or, if the process is killed or the disk fails, never.
 void JobOutcomes::PostUsage(const KeyUsage& usage) {
   context_.metrics.CountUsage(usage);
   pool_.Post([this, usage] { context_.store.AddUsage(usage).IgnoreError(); });
@@ -142,9 +147,19 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
 }
 
 void JobOutcomes::FailRunning(const TaskAttempt& attempt, const absl::Status& error) {
-  const absl::Status kept = Persist({attempt.task}, [&] { return context_.store.Fail(attempt, error); });
+  KeyUsage usage;
+  {
+    const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+    if (const LiveTask* task = context_.monitor.tasks(lock).Find(attempt.task)) usage = UncountedOf(lock, *task);
+  }
+  const absl::Status kept = Persist({attempt.task}, [&] { return context_.store.Fail(attempt, error, usage); });
   if (IsOthersBusiness(kept)) return ForgetIfCancelled(attempt.task);
   if (!kept.ok()) return Lose(attempt.task, error);
+  context_.metrics.CountUsage(usage);
+  {
+    const ServiceMonitor::Lock lock = context_.monitor.Acquire();
+    if (LiveTask* task = context_.monitor.tasks(lock).Find(attempt.task)) task->group_seconds = 0;
+  }
   ReportEnded(attempt.task, "failed", error);
 }
 
@@ -195,9 +210,8 @@ void JobOutcomes::Forget(const ServiceMonitor::Lock& lock, TaskId id, const std:
       context_.trace.OnEnded(task->image, FactsOf(lock, *task), outcome);
     }
     context_.trace.OnForgotten(task->image, outcome);
-    // Finish has counted a finished image; a task without a group has made no step here.
-    if (outcome != "done" && task->group != 0 && task->group_seconds > 0) {
-      PostUsage(UsageOf(*task, context_.groups.Find(lock, task->group), /*images=*/0));
+    if (outcome != "done") {  // Finish has counted a finished image, and Fail one that failed
+      if (const KeyUsage usage = UncountedOf(lock, *task); !usage.key.empty()) PostUsage(usage);
     }
   }
   tasks.Forget(id);

@@ -74,6 +74,8 @@ class JobOutcomes final {
   void ForgetIfCancelled(TaskId task);
   base::LogLine FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
                             const absl::Status& error) const;
+  // Returns what the task has used and has not been counted yet; the key is empty if that is nothing.
+  KeyUsage UncountedOf(const ServiceMonitor::Lock& lock, const LiveTask& task) const;
   void PostUsage(const KeyUsage& usage);
   ImageFacts FactsOf(const ServiceMonitor::Lock& lock, const LiveTask& task) const;
 

@@ -33,7 +33,7 @@ struct LiveTask {
   GroupId group = 0;
   int32_t steps_done = 0;
   int32_t previews = 0;
-  double group_seconds = 0;  // its part of the group's time for encoding, steps and decoding
+  double group_seconds = 0;  // its part of the group's time for encoding, steps and decoding that is not counted yet
   // Its picture has left the worker and is being written to the disk, so the worker's death no longer affects it.
   bool decoded = false;
   // The task has ended in the store. It is forgotten when the worker and the disk have released it.

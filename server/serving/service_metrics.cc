@@ -122,6 +122,7 @@ void ServiceMetrics::NameKeys(const std::set<std::string>& keys) {
 }
 
 void ServiceMetrics::CountUsage(const KeyUsage& usage) {
+  if (usage.key.empty()) return;
   std::string key = usage.key;
   {
     const std::lock_guard lock(families_->keys_mutex);

@@ -98,7 +98,7 @@ bool JobWorkload::Finish() {
 bool JobWorkload::Fail() {
   if (running_.empty()) return true;
   const Running task = TakeRunning();
-  if (!store_.Fail(task.attempt, absl::InternalError("the workload says so")).ok()) {
+  if (!store_.Fail(task.attempt, absl::InternalError("the workload says so"), {}).ok()) {
     running_.push_back(task);
     return false;
   }

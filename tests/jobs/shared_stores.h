@@ -117,7 +117,7 @@ inline bool AServerThatWasGivenUpFinishesNothing() {
   EXPECT_TRUE(heard.Hears(task, server::TaskState::kQueued, old.attempt));
   const server::TaskAttempt current = SharedStores::Claim(*other, task);
   EXPECT_EQ(current.attempt, old.attempt + 1);
-  const bool refused = absl::IsFailedPrecondition(given_up->Fail(old, absl::InternalError("late")));
+  const bool refused = absl::IsFailedPrecondition(given_up->Fail(old, absl::InternalError("late"), {}));
   const bool finishes = SharedStores::Finish(*other, current).ok();
   other->Observe(nullptr);
   return refused && finishes;

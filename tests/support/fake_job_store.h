@@ -75,7 +75,7 @@ class FakeJobStore final : public server::JobStore {
           server::StoredImage{.origin = origin, .id = absl::StrCat("img-", attempt.task), .bytes = file.size()};
     });
   }
-  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error) override {
+  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error, const server::KeyUsage&) override {
     return End(attempt, server::TaskState::kFailed, [&](server::TaskRecord& task) { task.error = error; });
   }
   absl::Status FailQueued(uint64_t id, const absl::Status& error) override {

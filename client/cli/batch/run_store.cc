@@ -135,7 +135,7 @@ absl::Status RunStore::Finish(const server::TaskAttempt& attempt, const std::str
   return End(attempt.task, TaskState::kDone, absl::OkStatus());
 }
 
-absl::Status RunStore::Fail(const server::TaskAttempt& attempt, const absl::Status& error) {
+absl::Status RunStore::Fail(const server::TaskAttempt& attempt, const absl::Status& error, const server::KeyUsage&) {
   {
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(FindAttempt(attempt).status());

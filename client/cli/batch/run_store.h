@@ -48,7 +48,8 @@ class RunStore final : public server::JobStore {
   absl::StatusOr<server::ClaimedTask> Claim(uint64_t task) override;
   absl::Status Finish(const server::TaskAttempt& attempt, const std::string& file,
                       const server::ImageOrigin& origin) override;
-  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error) override;
+  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error,
+                    const server::KeyUsage& usage) override;
   absl::Status FailQueued(uint64_t task, const absl::Status& error) override;
   absl::Status GiveBack(absl::Span<const server::TaskAttempt> attempts) override;
   absl::StatusOr<std::vector<server::Verdict>> GroupDied(absl::Span<const server::TaskAttempt> attempts,
