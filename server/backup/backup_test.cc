@@ -21,6 +21,8 @@
 #include "server/backup/restore.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/new_job.h"
+#include "server/jobs/schema.h"
+#include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/job_workload.h"
@@ -152,6 +154,41 @@ TEST_F(BackupTest, JobsAndImagesOfAStoreInUseAreThereAfterARestore) {
   EXPECT_TRUE(store.existed());
   EXPECT_TRUE(fs::exists(Restored() + "/contents/owner/digest/adapter_config.json"));
   EXPECT_FALSE(fs::exists(Restored() + "/adapters/.incoming-1"));
+}
+
+TEST_F(BackupTest, UsageIsRestoredWithTheJobs) {
+  const UsageQuery query = {.since = absl::CivilDay(), .until = absl::CivilDay(9999)};
+  const KeyUsage usage = {.key = kAlice, .model = "tiny", .images = 1, .steps = 4, .device_seconds = 0.5};
+  std::string archive;
+  {
+    Store store(Data(), clock_);
+    ASSERT_TRUE((*store).AddUsage(usage).ok());
+    ASSERT_TRUE(BackUpTo(archive).ok());
+  }
+  ASSERT_TRUE(RestoreTo(Restored(), archive).ok());
+  const auto rows = (*Store(Restored(), clock_)).Usage(query);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 1U);
+  EXPECT_EQ((*rows)[0].usage, usage);
+}
+
+// Version 7 counted no usage.
+TEST_F(BackupTest, ABackupOfAnOlderSchemaIsRestoredAndItsServerCountsUsage) {
+  fs::create_directories(Data());
+  {
+    const auto database = SqliteDatabase::Open({.path = Data() + "/jobs.sqlite"});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_TRUE(MigrateSchema(**database, 7).ok());
+  }
+  std::string archive;
+  const auto manifest = BackUpTo(archive);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->schema, 7);
+  ASSERT_TRUE(RestoreTo(Restored(), archive).ok());
+  Store store(Restored(), clock_);
+  ASSERT_TRUE(store.is_open());
+  EXPECT_TRUE((*store).AddUsage({.key = kAlice, .model = "tiny", .images = 1}).ok());
+  EXPECT_EQ((*store).Usage({.since = absl::CivilDay(), .until = absl::CivilDay(9999)})->size(), 1U);
 }
 
 TEST_F(BackupTest, AnImageThatEndsAfterTheFilesWereListedIsInTheArchive) {

@@ -24,6 +24,9 @@ bool ParseAck(absl::string_view line, Ack* ack);
 
 inline constexpr char kOracleTenant[] = "oracle";
 
+// What a workload reports as the usage of each image that it finishes, and of each task that it fails.
+inline constexpr int64_t kFinishedSteps = 4, kFailedSteps = 1;
+
 // Returns the image file of a task's attempt, different for each attempt.
 std::string ImageBytesOf(const server::TaskAttempt& attempt);
 
@@ -32,9 +35,10 @@ struct OracleTally {
   int64_t lost = 0;        // acknowledged but missing, unfinished, or with another end than acknowledged
   int64_t duplicated = 0;  // finished twice
   int64_t torn = 0;        // done without a complete image of one attempt
+  int64_t miscounted = 0;  // images and steps by which the totals of usage differ from the tasks
 
   void Add(const OracleTally& other);
-  bool clean() const { return lost == 0 && duplicated == 0 && torn == 0; }
+  bool clean() const { return lost == 0 && duplicated == 0 && torn == 0 && miscounted == 0; }
   std::string Line() const;
 };
 

@@ -85,8 +85,12 @@ JobWorkload::Running JobWorkload::TakeRunning() {
 bool JobWorkload::Finish() {
   if (running_.empty()) return true;
   const Running task = TakeRunning();
-  const absl::Status status =
-      store_.Finish(task.attempt, ImageBytesOf(task.attempt), {.width = 64, .height = 64, .layout = "serial"});
+  const server::ImageOrigin origin = {
+      .width = 64,
+      .height = 64,
+      .layout = "serial",
+      .usage = {.key = kOracleTenant, .model = "emoji", .images = 1, .steps = kFinishedSteps}};
+  const absl::Status status = store_.Finish(task.attempt, ImageBytesOf(task.attempt), origin);
   if (!status.ok()) {
     running_.push_back(task);
     return false;
@@ -98,7 +102,8 @@ bool JobWorkload::Finish() {
 bool JobWorkload::Fail() {
   if (running_.empty()) return true;
   const Running task = TakeRunning();
-  if (!store_.Fail(task.attempt, absl::InternalError("the workload says so"), {}).ok()) {
+  const server::KeyUsage usage = {.key = kOracleTenant, .model = "emoji", .steps = kFailedSteps};
+  if (!store_.Fail(task.attempt, absl::InternalError("the workload says so"), usage).ok()) {
     running_.push_back(task);
     return false;
   }
