@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "absl/strings/string_view.h"
+#include "server/config/header_lines.h"
 #include "server/otlp/otlp_settings.h"
 #include "server/otlp/span_transport.h"
 

@@ -27,9 +27,6 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // not valid, NOT_FOUND for a file that cannot be read. The message names no header's value.
 absl::StatusOr<OtlpSettings> OtlpSettingsOf(const TracingConfig& config, const Environment& environment);
 
-// Reads header lines, "Name: value"; empty lines and those that begin with "#" are skipped.
-absl::StatusOr<std::vector<std::string>> ParseHeaderLines(absl::string_view text);
-
 // Parses OTEL_EXPORTER_OTLP_HEADERS, "name=value,name=value" with values in percent-encoding, into header lines.
 absl::StatusOr<std::vector<std::string>> ParseHeaderVariable(absl::string_view text);
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "server/config/header_lines.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::server {
