@@ -21,6 +21,10 @@
 #include "server/api/served_model.h"
 #include "server/image/image_format.h"
 
+namespace tessera::control {
+struct PictureUse;
+}
+
 namespace tessera::server {
 
 struct Caller;
@@ -104,6 +108,8 @@ class ImageService {
   // INVALID_ARGUMENT: it is no picture, damaged or too large. RESOURCE_EXHAUSTED: the key stores too much, or the disk
   // is full. UNIMPLEMENTED: this system cannot confine the decoder. UNAVAILABLE. Messages continue after a field's name.
   virtual absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file);
+  // Returns the stored file of a picture of this key, a PNG. NOT_FOUND.
+  virtual absl::StatusOr<std::string> ReadPicture(const Caller& caller, const control::PictureUse& picture);
   // Stores a picture as PutPicture does, under a random handle that only this key can use until it expires.
   virtual absl::StatusOr<UploadedFile> PutFile(const Caller& caller, absl::string_view file);
   // NOT_FOUND, also for a handle of another key.

@@ -33,6 +33,16 @@ RequestLimits CallGate::limits() const {
   return limits_;
 }
 
+void CallGate::SetRules(RequestRules rules) {
+  const std::lock_guard lock(mutex_);
+  std::swap(rules_, rules);  // the old ones end without the lock
+}
+
+RequestRules CallGate::rules() const {
+  const std::lock_guard lock(mutex_);
+  return rules_;
+}
+
 absl::StatusOr<Caller> CallGate::Authenticate(const std::optional<std::string>& authorization) {
   Caller caller;
   caller.tenant = "anonymous";

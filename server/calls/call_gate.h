@@ -1,4 +1,5 @@
-// CallGate decides for all edges who may call, how often, and how much a request may ask for. Thread-safe.
+// CallGate decides for all edges who may call, how often, how much a request may ask for and what it may contain.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,6 +15,7 @@
 #include "server/api/caller.h"
 #include "server/api/request_limits.h"
 #include "server/calls/api_keys.h"
+#include "server/calls/request_rules.h"
 
 namespace tessera::server {
 
@@ -26,6 +28,8 @@ class CallGate {
   void SetKeys(std::unique_ptr<ApiKeys> keys);
   void SetLimits(const RequestLimits& limits);
   RequestLimits limits() const;
+  void SetRules(RequestRules rules);
+  RequestRules rules() const;
 
   // Returns the caller of "Bearer SECRET", the value of an Authorization header; UNAUTHENTICATED.
   absl::StatusOr<Caller> Authenticate(const std::optional<std::string>& authorization);
@@ -45,6 +49,7 @@ class CallGate {
   // Guarded by mutex_.
   std::shared_ptr<ApiKeys> keys_;
   RequestLimits limits_;
+  RequestRules rules_;
   std::map<std::string, Bucket> buckets_;  // by tenant
 };
 

@@ -7,20 +7,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/fields/fields.h"
-#include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_fields.h"
 #include "server/api/stored_picture.h"
+#include "server/fetch/url_fetcher.h"
 
 namespace tessera::server {
 namespace {
 
 constexpr absl::string_view kDataUrl = "data:";
 
-// Adds the field's name to an error; its message continues after it.
+// Adds the field's name to an error without one, whose message continues after it.
 absl::Status About(const std::string& field, const absl::Status& status) {
-  if (status.ok()) return status;
+  if (status.ok() || !ErrorField(status).empty()) return status;
   const absl::Status named = FieldError(field, status.message());
   absl::Status result(status.code(), named.message());
   for (const absl::Status& from : {status, named}) {
@@ -43,7 +43,8 @@ absl::StatusOr<std::string> ReadDataUrl(absl::string_view url) {
   return bytes;
 }
 
-absl::StatusOr<StoredPicture> Store(ImageService& service, const Caller& caller, const PictureSource& source) {
+absl::StatusOr<StoredPicture> Store(ImageService& service, UrlFetcher* fetcher, const Caller& caller,
+                                    const PictureSource& source) {
   if (!source.file_id.empty()) {
     absl::StatusOr<UploadedFile> file = service.FindFile(caller, source.file_id);
     if (absl::IsNotFound(file.status())) return absl::InvalidArgumentError(file.status().message());
@@ -53,6 +54,10 @@ absl::StatusOr<StoredPicture> Store(ImageService& service, const Caller& caller,
   if (!source.data.empty()) return service.PutPicture(caller, source.data);
   if (absl::StartsWithIgnoreCase(source.image_url, kDataUrl)) {
     ASSIGN_OR_RETURN(const std::string bytes, ReadDataUrl(source.image_url));
+    return service.PutPicture(caller, bytes);
+  }
+  if (fetcher != nullptr) {
+    ASSIGN_OR_RETURN(const std::string bytes, fetcher->Fetch(source.image_url));
     return service.PutPicture(caller, bytes);
   }
   return absl::InvalidArgumentError(
@@ -93,18 +98,18 @@ absl::StatusOr<GivenPictures> TakePictures(ImageRequest& request) {
   return given;
 }
 
-absl::StatusOr<RequestPictures> StorePictures(ImageService& service, const Caller& caller, GivenPictures given,
-                                              std::vector<std::string>& warnings) {
+absl::StatusOr<RequestPictures> StorePictures(ImageService& service, UrlFetcher* fetcher, const Caller& caller,
+                                              GivenPictures given, std::vector<std::string>& warnings) {
   RequestPictures pictures;
   for (PictureSource& source : given.images) {
-    const absl::StatusOr<StoredPicture> stored = Store(service, caller, source);
+    const absl::StatusOr<StoredPicture> stored = Store(service, fetcher, caller, source);
     if (!stored.ok()) return About("images", stored.status());
     WarnOf("images", *stored, warnings);
     pictures.images.push_back(stored->picture);
     source = {};  // frees its bytes
   }
   for (const PictureSource& source : given.mask) {
-    const absl::StatusOr<StoredPicture> stored = Store(service, caller, source);
+    const absl::StatusOr<StoredPicture> stored = Store(service, fetcher, caller, source);
     if (!stored.ok()) return About("mask", stored.status());
     WarnOf("mask", *stored, warnings);
     if (!stored->mask.has_value()) {

@@ -11,6 +11,8 @@
 
 namespace tessera::server {
 
+class UrlFetcher;
+
 struct GivenPictures {
   std::vector<PictureSource> images, mask;
 
@@ -21,9 +23,9 @@ struct GivenPictures {
 // Moves the pictures out of a request. INVALID_ARGUMENT for too many, and for one that is not given in exactly one way.
 absl::StatusOr<GivenPictures> TakePictures(ImageRequest& request);
 
-// Reads, decodes and stores the pictures. Returns as ImageService::PutPicture and FindFile do, and INVALID_ARGUMENT for
+// Reads, decodes and stores the pictures. `fetcher` reads URLs of other hosts; null: they are refused. Returns as ImageService::PutPicture and FindFile do, and INVALID_ARGUMENT for
 // a mask without an alpha channel. Adds sentences for the caller to `warnings`.
-absl::StatusOr<RequestPictures> StorePictures(ImageService& service, const Caller& caller, GivenPictures given,
-                                              std::vector<std::string>& warnings);
+absl::StatusOr<RequestPictures> StorePictures(ImageService& service, UrlFetcher* fetcher, const Caller& caller,
+                                              GivenPictures given, std::vector<std::string>& warnings);
 
 }  // namespace tessera::server

@@ -1,6 +1,7 @@
 #include "server/calls/submission.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,39 @@
 #include "server/api/job_request.h"
 #include "server/api/request_limits.h"
 #include "server/calls/request_pictures.h"
+#include "server/fetch/input_check.h"
 
 namespace tessera::server {
+namespace {
+
+CheckedInput CheckedInputOf(const control::JobParameters& job, const Caller& caller) {
+  CheckedInput input = {.prompts = {job.prompt}, .tenant = caller.tenant};
+  const auto add = [](const std::string& text, std::vector<std::string>& texts) {
+    if (!text.empty()) texts.push_back(text);
+  };
+  add(job.options.prompt_2, input.prompts);
+  add(job.options.prompt_3, input.prompts);
+  add(job.negative_prompt.value_or(""), input.negative_prompts);
+  add(job.options.negative_prompt_2, input.negative_prompts);
+  add(job.options.negative_prompt_3, input.negative_prompts);
+  return input;
+}
+
+absl::Status JudgeInput(ImageService& service, const CallGate& gate, const JobRequest& job, const Caller& caller) {
+  const std::shared_ptr<InputCheck> check = gate.rules().input_check;
+  if (check == nullptr) return absl::OkStatus();
+  CheckedInput input = CheckedInputOf(job.parameters, caller);
+  std::vector<std::string> files;
+  for (const auto* pictures : {&job.parameters.images, &job.parameters.mask}) {
+    for (const control::PictureUse& picture : *pictures) {
+      ASSIGN_OR_RETURN(files.emplace_back(), service.ReadPicture(caller, picture));
+    }
+  }
+  input.pictures.assign(files.begin(), files.end());
+  return check->Check(input);
+}
+
+}  // namespace
 
 absl::Status CheckIdempotencyKey(const std::string& key) {
   const bool valid = !key.empty() && key.size() <= kMaxIdempotencyKeyBytes &&
@@ -45,12 +77,17 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
   }
   std::vector<std::string> warnings;
   if (!given.images.empty()) {
-    ASSIGN_OR_RETURN(const RequestPictures pictures, StorePictures(service, caller, std::move(given), warnings));
+    ASSIGN_OR_RETURN(const RequestPictures pictures,
+                     StorePictures(service, gate.rules().fetcher.get(), caller, std::move(given), warnings));
     ASSIGN_OR_RETURN(job, ValidateImageRequest(request, models, gate.limits(), seed, pictures));
     if (!request.strength.has_value() && job.parameters.strength < 1) {
       warnings.push_back(absl::StrCat("strength: it is not given, so it is ", base::NumberText(job.parameters.strength),
                                       ": that part of the steps changes the picture"));
     }
+  }
+  if (const absl::Status allowed = JudgeInput(service, gate, job, caller); !allowed.ok()) {
+    service.CountRejection(allowed);
+    return allowed;
   }
   ASSIGN_OR_RETURN(Submitted submitted, service.Submit(caller, job, idempotency));
   submitted.job.warnings.insert(submitted.job.warnings.end(), warnings.begin(), warnings.end());

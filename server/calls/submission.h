@@ -1,4 +1,5 @@
-// Turns a request from HTTP or gRPC into a job: validates it, counts it against limits, and submits it.
+// Turns a request from HTTP or gRPC into a job: validates it, counts it against limits, has it judged if the operator
+// configured that (server/fetch/input_check.h), and submits it.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,8 @@ namespace tessera::server {
 absl::Status CheckIdempotencyKey(const std::string& key);
 
 // Checks `idempotency_key` if there is one. A request that was accepted under it before returns the earlier submission,
-// even if limits have been reached since, and counts against no limit. Pictures are stored after everything else was
-// checked; Submitted::job has warnings about them.
+// even if limits have been reached since, counts against no limit and is not judged again. Waits for the judgement.
+// Pictures are read after everything else was checked; Submitted::job has warnings about them.
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
                                              ImageRequest request,
                                              const std::optional<std::string>& idempotency_key);

@@ -46,6 +46,8 @@ absl::StatusOr<ConfigChange> ChangeOf(const ServerConfig& now, const ServerConfi
   config.limits.queued_jobs = wanted.limits.queued_jobs;
   config.limits.queued_device_seconds = wanted.limits.queued_device_seconds;
   config.limits.max_job_seconds = wanted.limits.max_job_seconds;
+  config.picture_hosts = wanted.picture_hosts;
+  config.input_check = wanted.input_check;
   RETURN_IF_ERROR(ReadServerConfig(ServerConfigText(config)).status());
   const std::map<std::string, std::string> before = SettingsOf(now), after = SettingsOf(config),
                                            asked = SettingsOf(wanted);

@@ -15,9 +15,9 @@ struct ConfigChange {
   std::vector<std::string> needs_restart;  // names of settings whose changes were not applied
 };
 
-// Applies keys_file, allow_anonymous, groups, drain_time and the limits on accepted jobs; all other settings keep their
-// values. INVALID_ARGUMENT if the combination is invalid, such as listeners beyond loopback that would lose their keys.
-// Pure.
+// Applies keys_file, allow_anonymous, groups, drain_time, picture_hosts, input_check and the limits on accepted jobs;
+// all other settings keep their values. INVALID_ARGUMENT if the combination is invalid, such as listeners beyond
+// loopback that would lose their keys. Pure.
 absl::StatusOr<ConfigChange> ChangeOf(const ServerConfig& now, const ServerConfig& wanted);
 
 }  // namespace tessera::server

@@ -34,6 +34,16 @@ TEST(ConfigChangeTest, TakesKeysGroupsAndLimits) {
   EXPECT_THAT(change->needs_restart, IsEmpty());
 }
 
+TEST(ConfigChangeTest, TakesPictureHostsAndTheInputCheck) {
+  const ServerConfig wanted = Config("picture_hosts: [images.example]\ninput_check: http://localhost:9000/\n");
+  const absl::StatusOr<ConfigChange> change = ChangeOf(Config(), wanted);
+  ASSERT_TRUE(change.ok()) << change.status();
+  EXPECT_EQ(change->config, wanted);
+  EXPECT_THAT(change->changed,
+              ElementsAre("input_check.url: \"\" -> http://localhost:9000/", HasSubstr("images.example")));
+  EXPECT_THAT(change->needs_restart, IsEmpty());
+}
+
 TEST(ConfigChangeTest, LeavesWhatTakesANewStartAndNamesIt) {
   const absl::StatusOr<ConfigChange> change =
       ChangeOf(Config(), Config("listen: {http: {port: 8090}, grpc: off}\nlimits: {connections: 7, queued_jobs: 3}\n"

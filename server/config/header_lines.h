@@ -9,8 +9,8 @@
 
 namespace tessera::server {
 
-// Returns "Name: value". INVALID_ARGUMENT for a name or a value that is not valid, and for the headers that belong to the
-// message itself. The message has no value.
+// Returns "Name: value". INVALID_ARGUMENT for a name or a value that is not valid, and for the headers that belong to
+// the message itself. The message has no value.
 absl::StatusOr<std::string> HeaderLine(absl::string_view name, absl::string_view value);
 
 // Reads header lines, "Name: value"; empty lines and those that begin with "#" are skipped.

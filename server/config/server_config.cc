@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/fields/enum_names.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
@@ -19,6 +20,7 @@
 #include "server/api/generation_request.h"
 #include "server/api/picture_size.h"
 #include "server/config/web_url.h"
+#include "server/fetch/http_url.h"
 
 namespace tessera::server {
 namespace {
@@ -29,6 +31,7 @@ using base::YamlMapping;
 
 constexpr int64_t kMaxGroups = 64;
 constexpr int kBeatsUntilLost = 2;
+constexpr absl::Duration kLongestInputCheck = absl::Seconds(60);
 constexpr absl::Duration kShortestLease = absl::Seconds(1);  // a lease is renewed three times within its duration
 
 }  // namespace
@@ -51,6 +54,14 @@ static void ReadYamlField(YamlMapping& listeners, const char* name, ListenConfig
     return;
   }
   listeners.Nested(name, [&](YamlMapping& mapping) { base::ReadYamlFields(mapping, listener); });
+}
+
+static void ReadYamlField(YamlMapping& document, const char* name, InputCheckConfig& check, const base::Nested&) {
+  if (const YAML::Node node = document.Take(name); node.IsDefined() && node.IsScalar()) {
+    check.url = node.Scalar();
+    return;
+  }
+  document.Nested(name, [&](YamlMapping& mapping) { base::ReadYamlFields(mapping, check); });
 }
 
 static void WriteYamlField(YAML::Emitter& out, const char* name, const NodesConfig& nodes) {
@@ -194,6 +205,29 @@ void CheckClients(YamlMapping& document, const ServerConfig& config) {
   }
 }
 
+void CheckPictureHosts(YamlMapping& document, const std::vector<std::string>& hosts) {
+  for (const std::string& host : hosts) {
+    const absl::Status valid = CheckHostPattern(host);
+    if (!valid.ok()) document.Fail("picture_hosts", std::string(valid.message()));
+  }
+}
+
+void CheckInputCheck(YamlMapping& document, const InputCheckConfig& check) {
+  const absl::Status url = check.url.empty() ? absl::OkStatus() : ParseHttpUrl(check.url).status();
+  if (!url.ok()) {
+    document.Fail("input_check.url", absl::StrCat(std::string(absl::StripPrefix(url.message(), " ")),
+                                                  "; it must be a URL such as http://localhost:9000/check"));
+  }
+  if (check.url.empty() && !check.headers_file.empty()) {
+    document.Fail("input_check", "has a headers_file and no url; give the url, such as http://localhost:9000/check");
+  }
+  if (check.timeout > kLongestInputCheck) {
+    document.Fail("input_check.timeout",
+                  absl::StrCat("is ", absl::FormatDuration(check.timeout), "; it must be at most ",
+                               absl::FormatDuration(kLongestInputCheck)));
+  }
+}
+
 void CheckTracing(YamlMapping& document, const TracingConfig& tracing) {
   if (!tracing.endpoint.empty() && !ParseWebUrl(tracing.endpoint).has_value()) {
     document.Fail("tracing.endpoint", absl::StrCat("is ", QuotedValue(tracing.endpoint),
@@ -243,6 +277,8 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
                                               absl::FormatDuration(kShortestLease)));
   }
   CheckClients(document, config);
+  CheckPictureHosts(document, config.picture_hosts);
+  CheckInputCheck(document, config.input_check);
   CheckTracing(document, config.tracing);
   RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);

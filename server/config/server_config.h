@@ -19,6 +19,7 @@
 #include "base/log/log_line.h"
 #include "control/parameters/placement.h"
 #include "server/api/request_limits.h"
+#include "server/config/input_check_config.h"
 #include "server/config/tracing_config.h"
 #include "server/verification/certify_policy.h"
 
@@ -231,6 +232,8 @@ struct ServerConfig {
   bool allow_anonymous = false;
 
   LimitsConfig limits;
+  std::vector<std::string> picture_hosts;
+  InputCheckConfig input_check;
 
   NodesConfig nodes;
   std::vector<GroupConfig> groups;  // without the key: one group of the default model on this machine
@@ -277,7 +280,13 @@ constexpr auto FieldsOf(const ServerConfig*) {
             "Keys for the admin calls that use the devices or change what is served; without it, these calls need no "
             "key on loopback and are refused beyond it"),
       Field("allow_anonymous", &S::allow_anonymous, "Whether callers beyond loopback need no key"),
-      Field("limits", &S::limits), Field("nodes", &S::nodes), Field("groups", &S::groups),
+      Field("limits", &S::limits),
+      Field(
+          "picture_hosts", &S::picture_hosts,
+          "Hosts from which the server fetches [pictures that requests name by URL](pictures.md#pictures-by-url): "
+          "names "
+          "such as `images.example.org`, and `\"*.example.org\"` for all that end so; without any, no URL is fetched"),
+      Field("input_check", &S::input_check), Field("nodes", &S::nodes), Field("groups", &S::groups),
       Field("adapter_folder", &S::adapter_folder, kConfigPath,
             "A folder of [low-rank adapters](adapters.md) that requests may name"),
       Field("certify", &S::certify, "A layout without a certificate is verified first, refused, or used"),

@@ -97,6 +97,8 @@ keys_file: keys.txt
 admin_keys_file: admin.txt
 allow_anonymous: true
 limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, picture_body_bytes: 8192, receiving_bytes: 2097152, body_rate: 128, sending_bytes: 65536, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
+picture_hosts: [images.example.org, "*.cdn.example"]
+input_check: {url: "http://localhost:9000/check", timeout: 3s, headers_file: i}
 nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 2s, lost_after: 9s, join_wait: 4s}
 groups:
   - {model: "a: \"b\" # c", name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, warmup: [64x32]}
@@ -157,6 +159,11 @@ limits:
   body_time: 1m
   idle_time: 5m
   write_time: 1h30m
+picture_hosts: ["images.example.org", "*.cdn.example"]
+input_check:
+  url: "http://localhost:9000/check"
+  timeout: 3s
+  headers_file: "i"
 nodes:
   listen: {address: "10.0.0.1", port: 7}
   certificate_chain: "a"
@@ -258,6 +265,11 @@ limits:
   body_time: 30s
   idle_time: 1m15s
   write_time: 30s
+picture_hosts: []
+input_check:
+  url: ""
+  timeout: 10s
+  headers_file: ""
 adapter_folder: ""
 certify: "auto"
 ready_when: "groups"
@@ -453,6 +465,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"limits: {sending_bytes: 65535}", "sending_bytes"}, BadConfig{"limits: 3", "limits is not a mapping"},
         BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
+        BadConfig{"picture_hosts: images.example", "is not a list"},
+        BadConfig{"picture_hosts: ['*']", "picture_hosts holds '*'; valid values are host names"},
+        BadConfig{"picture_hosts: [127.0.0.1]", "no address"},
+        BadConfig{"picture_hosts: ['https://images.example']", "picture_hosts holds"},
+        BadConfig{"input_check: 'ftp://a'", "input_check.url is no URL of http or https; it must be a URL such as"},
+        BadConfig{"input_check: {url: 'http://user:secret@a'}", "input_check.url has a user"},
+        BadConfig{"input_check: {url: 'http://a', timeout: 61s}", "it must be at most 1m"},
+        BadConfig{"input_check: {headers_file: x}", "no url"}, BadConfig{"input_check: [a]", "is not a mapping"},
         BadConfig{"tracing: {endpoint: 'ftp://a'}", "tracing.endpoint"},
         BadConfig{"tracing: {endpoint: 'http://user:secret@a'}", "with no user"},
         BadConfig{"tracing: {sampling_ratio: 1.5}", "from 0 to 1"},
@@ -495,6 +515,12 @@ TEST(ServerConfigTest, ATildeStandsForTheHomeFolderInEveryPath) {
 
 TEST(ServerConfigTest, AnUnknownListenerIsAnsweredWithEachValidOneOnce) {
   EXPECT_THAT(ErrorOf("listen: {htpt: off}"), HasSubstr("valid values are http, grpc, admin; did you mean 'http'?"));
+}
+
+TEST(ServerConfigTest, AnInputCheckMayBeItsUrlAlone) {
+  const auto config = ReadServerConfig("input_check: http://localhost:9000/check\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->input_check, (InputCheckConfig{.url = "http://localhost:9000/check"}));
 }
 
 TEST(ServerConfigTest, OriginsAreKeptAsBrowsersSendThem) {

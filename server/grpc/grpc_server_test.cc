@@ -23,8 +23,10 @@
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/api/proto_values.h"
 #include "server/api/request_fields.h"
+#include "server/fetch/input_check.h"
 #include "server/image/image_file.h"
 #include "tessera/v1/image_service.grpc.pb.h"
+#include "tests/support/scripted_web_server.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/test_image_service.h"
 #include "tests/support/wait_until.h"
@@ -338,6 +340,34 @@ TEST_F(GrpcServerTest, APageOfJobsWithLongPromptsIsNoLargerThanAMessage) {
     request.set_after(page.next());
   } while (!request.after().empty());
   EXPECT_EQ(jobs.size(), kJobs);
+}
+
+TEST_F(GrpcServerTest, ARequestThatTheOperatorsCheckRefusesMakesNoJob) {
+  StartWith();
+  ScriptedWebServer judge(Sending(OkAnswer(R"({"allowed": false, "reason": "no cats"})")));
+  gate_->SetRules({.input_check = std::make_shared<InputCheck>(InputCheck::Options{
+                       .url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", judge.port(), "/")).value()})});
+  const auto expect_refused = [](const grpc::ClientContext& context, const grpc::Status& status) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("no cats"));
+    const auto found = context.GetServerTrailingMetadata().find("tessera-error-code");
+    ASSERT_NE(found, context.GetServerTrailingMetadata().end());
+    EXPECT_EQ(std::string(found->second.data(), found->second.size()), "moderation_blocked");
+  };
+  grpc::ClientContext generating, submitting, listing;
+  for (grpc::ClientContext* context : {&generating, &submitting, &listing}) SetDeadline(*context);
+  const auto reader = stub_->Generate(&generating, Request("a cat"));
+  v1::JobEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  expect_refused(generating, reader->Finish());
+  v1::SubmitRequest submission;
+  *submission.mutable_image() = Request("a cat").image();
+  v1::Job job;
+  expect_refused(submitting, stub_->Submit(&submitting, submission, &job));
+  EXPECT_EQ(judge.Requests().size(), 2u);
+  v1::ListJobsResponse jobs;
+  EXPECT_TRUE(stub_->ListJobs(&listing, {}, &jobs).ok());
+  EXPECT_EQ(jobs.jobs_size(), 0);
 }
 
 TEST_F(GrpcServerTest, EveryErrorHasAWordForPrograms) {

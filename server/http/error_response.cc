@@ -9,6 +9,7 @@
 #include "base/text/utf8.h"
 #include "server/api/generation_request.h"
 #include "server/api/service_error.h"
+#include "server/fetch/input_check.h"
 
 namespace tessera::server {
 namespace {
@@ -39,6 +40,11 @@ Kind KindOf(absl::StatusCode code) {
   return kind != std::end(kKinds) ? *kind : Kind{Code::kInternal, 500, "server_error", true};
 }
 
+// A refusal by the operator's check of input has OpenAI's type, by which its clients recognise it.
+const char* TypeOf(const std::string& code, const Kind& kind) {
+  return code == kModerationCode ? "image_generation_user_error" : kind.type;
+}
+
 const char* PlainCode(int status) {
   static constexpr std::pair<int, const char*> kCodes[] = {{404, "not_found"},
                                                            {405, "method_not_allowed"},
@@ -56,11 +62,12 @@ const char* PlainCode(int status) {
 
 HttpError HttpErrorOf(const absl::Status& status) {
   const Kind kind = KindOf(status.code());
+  const std::string code = ErrorCodeForCallers(status);
   HttpError error = {.status = kind.status,
                      .message = std::string(status.message()),
-                     .type = kind.type,
+                     .type = TypeOf(code, kind),
                      .param = ErrorField(status),
-                     .code = ErrorCodeForCallers(status),
+                     .code = code,
                      .should_retry = kind.should_retry,
                      .retry_after = RetryAfter(status)};
   if (!error.retry_after && error.should_retry && error.status != 500) error.retry_after = absl::Seconds(1);

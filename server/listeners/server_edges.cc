@@ -22,6 +22,7 @@
 #include "server/http/admin_handler.h"
 #include "server/http/api_handler.h"
 #include "server/http/http_server.h"
+#include "server/listeners/configured_rules.h"
 #include "server/listeners/connection_metrics.h"
 #include "server/listeners/descriptor_shares.h"
 #include "server/listeners/refusal_log.h"
@@ -89,7 +90,7 @@ struct EdgeKeys {
 
 class Edges final : public ServerEdges {
  public:
-  Edges(const ServerConfig& config, ImageService& service, EdgeKeys keys, EdgeReports reports)
+  Edges(const ServerConfig& config, ImageService& service, EdgeKeys keys, RequestRules rules, EdgeReports reports)
       : config_(config),
         service_(service),
         reports_(std::move(reports)),
@@ -98,6 +99,7 @@ class Edges final : public ServerEdges {
         api_(service, gate_, ApiOptionsOf(config)),
         admin_handler_(service, AdminOptionsOf(config)) {
     gate_.SetLimits(RequestLimitsOf(config_));
+    gate_.SetRules(std::move(rules));
   }
 
   absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
@@ -145,10 +147,12 @@ class Edges final : public ServerEdges {
   uint16_t admin_port() const override { return admin_ == nullptr ? 0 : admin_->port(); }
 
   absl::Status Reload(const ServerConfig& config) override {
+    ASSIGN_OR_RETURN(RequestRules rules, RequestRulesOf(config, reports_.log));
     ASSIGN_OR_RETURN(std::unique_ptr<ApiKeys> keys, LoadKeys(config.keys_file, reports_));
     if (keys == nullptr && reports_.shares) reports_.shares({});
     gate_.SetKeys(std::move(keys));
     gate_.SetLimits(RequestLimitsOf(config));
+    gate_.SetRules(std::move(rules));
     return absl::OkStatus();
   }
 
@@ -247,7 +251,8 @@ absl::StatusOr<std::unique_ptr<ServerEdges>> ServerEdges::Start(const ServerConf
     if (!loaded.ok()) return loaded.status();
     tls = *std::move(loaded);
   }
-  auto edges = std::make_unique<Edges>(config, service, std::move(keys), std::move(reports));
+  ASSIGN_OR_RETURN(RequestRules rules, RequestRulesOf(config, reports.log));
+  auto edges = std::make_unique<Edges>(config, service, std::move(keys), std::move(rules), std::move(reports));
   RETURN_IF_ERROR(edges->Listen(std::move(tls)));
   return edges;
 }

@@ -33,8 +33,8 @@ class ServerEdges {
  public:
   virtual ~ServerEdges() = default;  // ends every call at once
 
-  // `service` must outlive the edges. Returns the errors of the listeners, the keys file and the TLS files; after an
-  // error no listener is open.
+  // `service` must outlive the edges. Returns the errors of the listeners, the keys file, the TLS files and the
+  // files that the configuration names otherwise; after an error no listener is open.
   static absl::StatusOr<std::unique_ptr<ServerEdges>> Start(const ServerConfig& config, ImageService& service,
                                                             EdgeReports reports);
 
@@ -43,8 +43,8 @@ class ServerEdges {
   virtual uint16_t grpc_port() const = 0;
   virtual uint16_t admin_port() const = 0;
 
-  // Applies the configuration's limits of requests and reads the keys file again, from the next call on. An error of
-  // the keys file has changed nothing.
+  // Applies the configuration's limits of requests, its hosts of pictures and its check of input, and reads the keys
+  // file again, from the next call on. An error of the keys file or of the check's file of headers has changed nothing.
   virtual absl::Status Reload(const ServerConfig& config) = 0;
 
   // HTTP and gRPC accept no more calls and let running ones finish until `timeout` has passed; admin stays open.

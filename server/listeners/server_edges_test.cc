@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/log/log_line.h"
 #include "tests/support/http_test_client.h"
+#include "tests/support/scripted_web_server.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/test_image_service.h"
 #include "tests/support/wait_until.h"
@@ -286,6 +287,38 @@ TEST(ServerEdgesTest, DrainingEndsTheApiAndLeavesAdmin) {
   (*edges)->Drain(absl::Seconds(60));
   EXPECT_TRUE(idle.WaitForEnd());
   EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", "/livez").status, 200);
+}
+
+TEST(ServerEdgesTest, TheInputCheckOfTheConfigurationJudgesFromTheNextCallOn) {
+  const TestFolder folder;
+  TestImageService service;
+  ScriptedWebServer judge(Sending(OkAnswer(R"({"allowed": false})")));
+  ServerConfig config = AnyPorts();
+  auto edges = ServerEdges::Start(config, service, {});
+  ASSERT_TRUE(edges.ok()) << edges.status();
+  HttpTestClient client((*edges)->http_port());
+  const auto generate = [&client] { return client.Call("POST", "/v1/images/generations", R"({"prompt":"a"})").status; };
+  EXPECT_EQ(generate(), 200);
+  config.input_check = {.url = absl::StrCat("http://127.0.0.1:", judge.port(), "/"),
+                        .headers_file = folder.Write("headers", "X-Secret: abc\n")};
+  EXPECT_TRUE((*edges)->Reload(config).ok());
+  EXPECT_EQ(generate(), 400);
+  ASSERT_EQ(judge.Requests().size(), 1u);
+  EXPECT_TRUE(absl::StrContains(judge.Requests()[0].head, "X-Secret: abc\r\n"));
+  folder.Write("headers", "no header\n");
+  EXPECT_FALSE((*edges)->Reload(config).ok());
+  EXPECT_EQ(generate(), 503) << "a broken file refuses until it is fixed";
+  config.input_check = {};
+  EXPECT_TRUE((*edges)->Reload(config).ok());
+  EXPECT_EQ(generate(), 200);
+}
+
+TEST(ServerEdgesTest, AHeadersFileOfTheInputCheckThatIsMissingIsAnErrorOfTheStart) {
+  TestImageService service;
+  ServerConfig config = AnyPorts();
+  config.input_check = {.url = "http://localhost:9000/", .headers_file = "/nowhere/headers"};
+  const auto edges = ServerEdges::Start(config, service, {});
+  EXPECT_EQ(edges.status().message(), "input_check.headers_file cannot be read");
 }
 
 TEST(ServerEdgesTest, APortThatIsTakenAndAFileThatIsMissingAreErrors) {

@@ -119,6 +119,13 @@ absl::StatusOr<StoredPicture> UploadedPictures::Put(const ContentOwner& owner, a
   return stored;
 }
 
+absl::StatusOr<std::string> UploadedPictures::ReadPicture(const ContentOwner& owner,
+                                                          const control::PictureUse& picture) const {
+  const absl::StatusOr<Content> content = contents_.Find(owner, picture.digest);
+  if (!content.ok()) return absl::NotFoundError("the picture is not stored any more");
+  return base::ReadWholeFile(content->path, "the picture", kMaxStoredBytes);
+}
+
 std::string UploadedPictures::FolderOf(const ContentOwner& owner) const {
   return absl::StrCat(options_.folder, "/", owner.folder());
 }

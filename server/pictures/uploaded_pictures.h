@@ -44,6 +44,9 @@ class UploadedPictures final {
   // The errors of ImageService::PutPicture.
   absl::StatusOr<StoredPicture> Put(const ContentOwner& owner, absl::string_view file);
 
+  // The stored file. NOT_FOUND.
+  absl::StatusOr<std::string> ReadPicture(const ContentOwner& owner, const control::PictureUse& picture) const;
+
   // Also RESOURCE_EXHAUSTED for more than kMaxUploadedFiles. Returns after the handle is durable.
   absl::StatusOr<UploadedFile> PutFile(const ContentOwner& owner, absl::string_view file);
   // NOT_FOUND for a handle that this owner does not have or that has expired.

@@ -71,6 +71,9 @@ class DurableImageService final : public ImageService {
   absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file) override {
     return storage_.pictures->Put(ContentOwner::Key(caller.tenant), file);
   }
+  absl::StatusOr<std::string> ReadPicture(const Caller& caller, const control::PictureUse& picture) override {
+    return storage_.pictures->ReadPicture(ContentOwner::Key(caller.tenant), picture);
+  }
   absl::StatusOr<UploadedFile> PutFile(const Caller& caller, absl::string_view file) override {
     return storage_.pictures->PutFile(ContentOwner::Key(caller.tenant), file);
   }

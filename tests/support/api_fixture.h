@@ -36,6 +36,7 @@ class ApiFixture {
   TestImageService& service() { return service_; }
   server::ApiHandler& handler() { return handler_; }
   server::HttpServer& server() { return *server_; }
+  server::CallGate& gate() { return gate_; }
 
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
                     const std::vector<server::HttpHeader>& headers = {}) {

@@ -130,6 +130,11 @@ absl::StatusOr<server::StoredPicture> TestImageService::PutPicture(const server:
   return service_->PutPicture(caller, file);
 }
 
+absl::StatusOr<std::string> TestImageService::ReadPicture(const server::Caller& caller,
+                                                           const control::PictureUse& picture) {
+  return service_->ReadPicture(caller, picture);
+}
+
 absl::StatusOr<server::UploadedFile> TestImageService::PutFile(const server::Caller& caller, absl::string_view file) {
   return service_->PutFile(caller, file);
 }

@@ -68,6 +68,7 @@ class TestImageService final : public server::ImageService {
   absl::StatusOr<server::LoadedAdapter> LoadAdapter(const std::string& name) override;
   absl::Status UnloadAdapter(const std::string& name) override;
   absl::StatusOr<server::StoredPicture> PutPicture(const server::Caller& caller, absl::string_view file) override;
+  absl::StatusOr<std::string> ReadPicture(const server::Caller& caller, const control::PictureUse& picture) override;
   absl::StatusOr<server::UploadedFile> PutFile(const server::Caller& caller, absl::string_view file) override;
   absl::StatusOr<server::UploadedFile> FindFile(const server::Caller& caller, absl::string_view id) override;
   absl::StatusOr<std::vector<server::UploadedFile>> ListFiles(const server::Caller& caller) override;
