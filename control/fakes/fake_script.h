@@ -13,6 +13,7 @@
 //   CALL=spin               never replies, and keeps a processor busy
 //   CALL=spin-in-call       like spin, but within a call of a communicator, as if it polled for another rank
 //   silent                  work reports no operators: it keeps a processor busy instead, as one long operator does
+//   pictures=KIND           what its model does with pictures: one of PictureInput
 //   first-step=N            jobs begin at this step of their schedule, and run the rest
 //   start=warn              the job starts with a warning
 //   start=refuse            the job is refused because of its number of steps

@@ -39,6 +39,7 @@
 #include "control/host/device.h"
 #include "control/model/model_description.h"
 #include "control/parameters/load_parameters.h"
+#include "control/parameters/picture_input.h"
 #include "control/protocol/command_handler.h"
 #include "control/protocol/commands.h"
 #include "control/protocol/control_channel.h"
@@ -130,6 +131,8 @@ class FakeHandler final : public control::CommandHandler {
                                .bytes = 24,
                                .dtype = "bf16",
                                .files = {"transformer/model.safetensors"}}};
+    description.pictures = base::EnumOf<control::PictureInput>(script_.Text("pictures"))
+                               .value_or(control::PictureInput::kNone);
     description.size_multiple = 8;
     description.min_size = 8;
     description.max_size = 2048;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/escaping.h"
@@ -14,13 +16,28 @@
 
 namespace tessera {
 
-std::string KillOracle::Body(int kind) {
+namespace {
+
+std::string Picture(const std::string& name) {
+  std::ifstream file("tests/pictures/uploads/" + name, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_FALSE(bytes.empty()) << name;
+  return absl::StrCat(R"({"data": ")", absl::Base64Escape(bytes), "\"}");
+}
+
+}  // namespace
+
+std::string KillOracle::Body(int kind) const {
   if (kind == kFailing) return R"({"prompt": "fail", "size": "64x64", "num_inference_steps": 8, "seed": 6})";
   if (kind == kTooLate) {
     return R"({"prompt": "late", "size": "64x64", "num_inference_steps": 500, "seed": 7, "deadline_ms": 1})";
   }
+  std::string pictures;
+  const bool has_pictures = with_pictures && DECODES_PICTURES && kind >= kKinds - 2;
+  if (has_pictures) pictures = absl::StrCat(R"(, "images": [)", Picture("rgb.png"), "]");
+  if (has_pictures && kind == kKinds - 1) absl::StrAppend(&pictures, R"(, "mask": )", Picture("rgba.png"));
   return absl::StrCat(R"({"prompt": "red apple )", kind, R"(", "size": "64x64", "num_inference_steps": )", 4 + kind,
-                      R"(, "seed": )", kind, "}");
+                      R"(, "seed": )", kind, pictures, "}");
 }
 
 std::string KillOracle::Tally::Text(size_t acknowledged) const {

@@ -88,12 +88,13 @@ class NodeFaultsTest : public ::testing::Test {
                           absl::StatusOr<std::unique_ptr<NetworkHosts>> hosts = nullptr)
       : hosts_(std::move(hosts)),
         cluster_({.groups = {absl::StrCat("{model: TINY, layout: cfg=2, ", kOverTwo, "}")},
-                  .script = "any-model step-time=20 step2-of-[fail]=error",
+                  .script = "any-model step-time=20 step2-of-[fail]=error pictures=start",
                   .worker = FAKE_WORKER,
                   .nodes = nodes,
                   .hosts = hosts_.ok() ? hosts_->get() : nullptr}) {}
 
   void Start() {
+    oracle_.with_pictures = true;
     ASSERT_TRUE(cluster_.Start());
     for (const char* name : {"node-a", "node-b"}) {
       cluster_.Run(name);
@@ -107,7 +108,7 @@ class NodeFaultsTest : public ::testing::Test {
   void SubmitAll() {
     for (int round = 0; round < 3; ++round) {
       for (int kind = 0; kind < KillOracle::kKinds; ++kind) {
-        const TestResponse response = cluster_.server().Call("POST", "/v1/jobs", KillOracle::Body(kind));
+        const TestResponse response = cluster_.server().Call("POST", "/v1/jobs", oracle_.Body(kind));
         ASSERT_EQ(response.status, 202) << response.body;
         oracle_.jobs.push_back(
             {.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = kind});

@@ -40,7 +40,7 @@ class ServerKillsTest : public ::testing::Test {
   void Submit(TestServer& server, int kind) {
     if (unanswered_.empty()) unanswered_ = absl::StrCat("key-", ++keys_, "-", kind);
     const int sent = unanswered_.back() - '0';
-    const TestResponse response = server.Call("POST", "/v1/jobs", KillOracle::Body(sent), unanswered_);
+    const TestResponse response = server.Call("POST", "/v1/jobs", oracle_.Body(sent), unanswered_);
     if (response.status == 0 || response.status == 503) return;
     ASSERT_EQ(response.status, 202) << response.body;
     unanswered_.clear();
@@ -183,7 +183,8 @@ class SeededServerKillsTest : public ServerKillsTest, public ::testing::WithPara
 INSTANTIATE_TEST_SUITE_P(, SeededServerKillsTest, ::testing::ValuesIn(FaultSeeds()), kSeedName);
 
 TEST_P(SeededServerKillsTest, EveryAcknowledgedJobEndsOnceWithItsOwnImage) {
-  Run(FAKE_WORKER, "step-time=10", {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
+  oracle_.with_pictures = true;
+  Run(FAKE_WORKER, "step-time=10 pictures=start", {"{model: TINY, layout: serial}", "{model: TINY, layout: \"cfg=2\"}"},
       FaultKills(12, 30));
 }
 

@@ -32,9 +32,10 @@ constexpr int kJobsBetweenKills = 4;
 class SharedQueueKillsTest : public testing::TestWithParam<int> {
  protected:
   SharedQueueKillsTest() : servers_(cluster_) {
+    oracle_.with_pictures = true;
     for (int i = 0; i < 2; ++i) {
       servers_.Add(
-          {.worker = FAKE_WORKER, .script = "step-time=10", .groups = {"{model: TINY, layout: serial, count: 2}"}});
+          {.worker = FAKE_WORKER, .script = "step-time=10 pictures=start", .groups = {"{model: TINY, layout: serial, count: 2}"}});
     }
   }
 
@@ -45,7 +46,7 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
     const std::string key = absl::StrCat("key-", ++keys_);
     TestResponse response;
     WaitUntil("an answer", [&] {
-      response = servers_.at(random() % servers_.size()).Call("POST", "/v1/jobs", KillOracle::Body(kind), key);
+      response = servers_.at(random() % servers_.size()).Call("POST", "/v1/jobs", oracle_.Body(kind), key);
       return response.status != 0 && response.status != 503;
     });
     ASSERT_EQ(response.status, 202) << response.body;

@@ -5,6 +5,7 @@ openai_tests.py TESSERA
 """
 import base64
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,80 @@ class WithServer(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.server.stop()
+
+
+# Of 19 x 13 pixels.
+PICTURES = pathlib.Path(__file__).resolve().parent.parent / "pictures" / "uploads"
+
+
+class Edits(unittest.TestCase):
+    """images.edit, with a model that edits by instruction and one that begins from a picture."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(TESSERA, script="step-time=5 pictures=reference", groups="groups: [{model: fake}]")
+        cls.start = Server(TESSERA, script="step-time=5 pictures=start", groups="groups: [{model: fake}]")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+        cls.start.stop()
+
+    def test_a_picture_is_edited(self):
+        images = openai_client(self.server).images
+        with open(PICTURES / "rgb.png", "rb") as picture:
+            answer = images.edit(image=picture, prompt="red apple", model="gpt-image-1", extra_body={"seed": 7})
+        self.assertEqual((len(answer.data), answer.data[0].seed, answer.size), (1, 7, "80x56"))
+        self.assertTrue(base64.b64decode(answer.data[0].b64_json).startswith(PNG))
+        same = images.edit(image=(PICTURES / "rgb.png").read_bytes(), prompt="red apple", extra_body={"seed": 7})
+        self.assertEqual(same.data[0].b64_json, answer.data[0].b64_json)
+
+    def test_every_parameter_of_the_client_is_taken(self):
+        answer = openai_client(self.server).images.edit(
+            image=[PICTURES / "rgb.png"], prompt="red apple", model="gpt-image-1", n=2, size="64x64", quality="high",
+            background="opaque", input_fidelity="high", output_format="webp", output_compression=80, user="someone",
+            response_format="b64_json", extra_body={"seed": 7, "num_inference_steps": 3, "guidance_scale": 2.5})
+        self.assertEqual([image.seed for image in answer.data], [7, 8])
+        self.assertEqual(base64.b64decode(answer.data[0].b64_json)[8:12], b"WEBP")
+
+    def test_several_pictures_are_refused_with_the_number_that_the_model_takes(self):
+        with self.assertRaises(openai.BadRequestError) as raised:
+            openai_client(self.server).images.edit(image=[PICTURES / "rgb.png", PICTURES / "grey.png"], prompt="a")
+        self.assertIn("are 2; this model takes one", raised.exception.message)
+
+    def test_a_mask_is_the_transparency_of_its_picture(self):
+        images = openai_client(self.start).images
+        answer = images.edit(image=PICTURES / "rgb.png", mask=PICTURES / "rgba.png", prompt="a", model="fake")
+        self.assertIn("strength: it is not given, so it is 0.6", answer.warnings[0])
+        with self.assertRaises(openai.BadRequestError) as raised:
+            images.edit(image=PICTURES / "rgb.png", mask=PICTURES / "rgb.png", prompt="a", model="fake")
+        self.assertEqual(raised.exception.param, "mask")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            images.edit(image=PICTURES / "rgb.png", prompt="a", model="gpt-image-1")
+        self.assertEqual(raised.exception.param, "model")
+
+    def test_a_stream_brings_partial_images_and_the_image(self):
+        events = list(openai_client(self.server).images.edit(
+            image=PICTURES / "animated.webp", prompt="red apple", model="gpt-image-1", stream=True, partial_images=2))
+        self.assertEqual(events[-1].type, "image_edit.completed")
+        self.assertEqual({event.type for event in events[:-1]} - {"image_edit.partial_image"}, set())
+        self.assertTrue(base64.b64decode(events[-1].b64_json).startswith(PNG))
+
+    def test_a_file_that_is_no_picture_is_a_bad_request(self):
+        with self.assertRaises(openai.BadRequestError) as raised:
+            openai_client(self.server).images.edit(image=("a.png", b"no picture"), prompt="a")
+        self.assertEqual(raised.exception.param, "image")
+
+    def test_an_uploaded_file_can_be_named(self):
+        client = openai_client(self.server)
+        file = client.files.create(file=PICTURES / "rgb.png", purpose="vision")
+        self.assertEqual([other.id for other in client.files.list()], [file.id])
+        answer = client.post("/images/edits", cast_to=openai.types.ImagesResponse,
+                             body={"prompt": "a", "images": [{"file_id": file.id}]})
+        self.assertEqual(len(answer.data), 1)
+        self.assertTrue(client.files.delete(file.id).deleted)
+        with self.assertRaises(openai.NotFoundError):
+            client.files.retrieve(file.id)
 
 
 class OpenAi(WithServer):
