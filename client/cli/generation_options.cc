@@ -75,9 +75,8 @@ absl::Status ReadField(const server::RequestFacts& facts, const std::string& tex
   return Read(server::Label(facts), text, value);
 }
 
-// Parses NAME[:NUMBER], the fields of the item in order. A colon not followed by a number belongs to the name.
-template <base::Described Item>
-void ParseItems(const std::vector<std::string>& texts, std::vector<Item>& items) {
+// Parses NAME[:SCALE]. A colon not followed by a number belongs to the name.
+void ParseItems(const std::vector<std::string>& texts, std::vector<server::AdapterRequest>& items) {
   for (const std::string& text : texts) {
     auto& [name, number] = items.emplace_back();
     const size_t colon = text.rfind(':');

@@ -57,7 +57,7 @@ bool IsValid(absl::string_view instruction, absl::string_view value) {
              return IsNumber(number, 0, std::numeric_limits<int64_t>::max());
            });
   }
-  if (instruction == "pictures") return base::EnumOf<PictureInput>(value).has_value();
+  if (instruction == "pictures") return base::EnumOf<PictureInput>({value.data(), value.size()}).has_value();
   if (instruction == "exit") return IsNumber(value, 0, 255);
   return IsOneOf(instruction, {"salt", "layout-drift", "first-step"}) &&
          IsNumber(value, 0, std::numeric_limits<int32_t>::max());

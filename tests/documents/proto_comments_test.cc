@@ -112,7 +112,9 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
           } else if constexpr (std::is_same_v<Valid, base::List<base::Nested>>) {
             bounds = {absl::StrCat("at most ", field.valid.most)};
             base::ForEachFieldOf<typename Value::value_type>([&](const auto& item) {
-              for (const std::string& of_item : StatedBounds(item.valid)) bounds.push_back(of_item);
+              if constexpr (std::is_same_v<decltype(item.valid), base::Number>) {
+                for (const std::string& of_item : StatedBounds(item.valid)) bounds.push_back(of_item);
+              }
             });
           }
           google::protobuf::SourceLocation location;
