@@ -9,6 +9,7 @@
 #include "control/protocol/job_commands.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_fields.h"
+#include "server/verification/probe_pictures.h"
 #include "server/verification/verification.h"
 #include "server/workers/worker_process.h"
 
@@ -189,16 +190,25 @@ void GroupSession::KeepRecord(bool loaded) {
 }
 
 absl::Status GroupSession::MakeProbePicture() {
-  return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), /*decode=*/true);
+  control::JobParameters job = ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]);
+  ASSIGN_OR_RETURN(const ProbePictures pictures, ProbePictures::For(options_.model.pictures));
+  job.images = pictures.images();
+  job.mask = pictures.mask();
+  return MakeSteps(job, /*decode=*/true);
 }
 
 // From the second pass of a size on, a device replays it as a graph, so each size needs two steps.
 absl::Status GroupSession::MakeWarmupSteps() {
   constexpr int kSteps = 2;
+  ASSIGN_OR_RETURN(const ProbePictures pictures, ProbePictures::For(options_.model.pictures));
   for (const PictureSize& size : options_.warmup) {
     const ImageRequest request = {
         .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = kSteps};
-    const absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
+    absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
+    if (job.ok()) {
+      job->images = pictures.images();
+      job->mask = pictures.mask();
+    }
     const absl::Status made = job.ok() ? MakeSteps(*job, /*decode=*/false) : job.status();
     if (made.ok()) continue;
     return absl::Status(made.code(),

@@ -16,6 +16,7 @@
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
 #include "control/protocol/job_commands.h"
+#include "server/verification/probe_pictures.h"
 #include "server/workers/step_loop.h"
 #include "server/workers/worker_process.h"
 
@@ -119,8 +120,23 @@ class CanaryRun final : public StepOwner {
 
 class Verifier {
  public:
-  Verifier(const VerificationRequest& request, const VerificationHost& host, const std::vector<Canary>& canaries)
-      : request_(request), host_(host), canaries_(canaries) {}
+  // `probe` has the pictures of canaries for which the request has none.
+  Verifier(const VerificationRequest& request, const VerificationHost& host, const std::vector<Canary>& canaries,
+           const ProbePictures& probe)
+      : request_(request), host_(host), canaries_(canaries), probe_(probe) {}
+
+  control::JobParameters JobOf(const Canary& canary) const {
+    control::JobParameters job = ProbeJob(request_.model, canary, request_.prompt);
+    job.adapters = request_.adapters;
+    job.images = request_.images;
+    job.mask = request_.mask;
+    job.strength = request_.strength;
+    if (job.images.empty() && job.mask.empty()) {
+      job.images = probe_.images();
+      job.mask = probe_.mask();
+    }
+    return job;
+  }
 
   // Runs all canaries. DATA_LOSS: the ranks disagreed, or the latents stopped being finite.
   absl::StatusOr<std::vector<Run>> RunAll(const parallel::Layout& layout, control::Dtype dtype,
@@ -138,9 +154,7 @@ class Verifier {
     std::vector<Run> runs(canaries_.size());
     for (size_t i = 0; i < canaries_.size(); ++i) {
       const Run* from = options.from == nullptr ? nullptr : &(*options.from)[i];
-      control::JobParameters job = ProbeJob(request_.model, canaries_[i], request_.prompt);
-      job.adapters = request_.adapters;
-      CanaryRun run(*group, job, options.forwards, from, runs[i]);
+      CanaryRun run(*group, JobOf(canaries_[i]), options.forwards, from, runs[i]);
       RETURN_IF_ERROR(run.RunToEnd(i + 1));
     }
     RETURN_IF_ERROR(group->Shutdown());
@@ -168,6 +182,7 @@ class Verifier {
   const VerificationRequest& request_;
   const VerificationHost& host_;
   const std::vector<Canary>& canaries_;
+  const ProbePictures& probe_;
 };
 
 // Records the step if it uses more of its bound than the worst one so far.
@@ -343,7 +358,9 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   Certificate certificate = {.subject = subject, .canaries = CanariesFor(request.model, steps)};
   certificate.lossless = request.layout.lossless();
   std::vector<Canary>& canaries = certificate.canaries;
-  Verifier verifier(request, host, canaries);
+  ASSIGN_OR_RETURN(const ProbePictures probe, ProbePictures::For(request.model.pictures));
+  Verifier verifier(request, host, canaries, probe);
+  RETURN_IF_ERROR(control::CheckPictures(verifier.JobOf(canaries.front()), request.model.pictures));
   parallel::Layout whole = request.layout;
   whole.warmup.reset();  // all steps are warm-up steps
   const control::Dtype dtype = request.load.dtype;

@@ -18,6 +18,7 @@
 #include "control/parameters/adapter_use.h"
 #include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
+#include "control/parameters/picture_use.h"
 #include "server/verification/certificate.h"
 #include "server/workers/worker_group.h"
 
@@ -35,7 +36,11 @@ struct VerificationRequest {
   control::DeviceIdentity identity = {};  // identity of the devices to use (WorkerGroup::Identify)
   std::string prompt;                     // empty: a default that every family understands
   int32_t steps = 6;
-  std::vector<control::AdapterUse> adapters;  // used for every image; a certificate is for images without adapters
+  // Used for every image. A certificate is for images without adapters and without pictures.
+  std::vector<control::AdapterUse> adapters;
+  // For models that make no image without pictures, the default is made up.
+  std::vector<control::PictureUse> images, mask;
+  double strength = 1;
   // A folder in which the outputs of blocks are recorded: those of one rank in the dtype to be served under "serial",
   // those of the layout under "layout". Empty: nothing is recorded.
   std::string record;
@@ -61,8 +66,8 @@ bool NeedsIdentity(const control::LoadParameters& load);
 // Returns the subject of a certificate for this request. `worker` is the worker program.
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker);
 
-// Returns the certificate, passed or not. Errors are those of running the model and of the records. Ranks that disagree
-// with each other do not pass.
+// Returns the certificate, passed or not. Errors are those of running the model, of the records and of
+// control::CheckPictures. Ranks that disagree with each other do not pass.
 absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
                                           const VerificationHost& host);
 

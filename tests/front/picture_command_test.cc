@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
@@ -51,6 +52,7 @@ class PictureCommandTest : public ::testing::Test {
     options.environment = {{"PATH", "/usr/bin:/bin"},
                            {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
                            {"TMPDIR", temporary()},
+                           {"TESSERA_CERTIFICATES", folder_ / "certificates"},
                            {"XDG_DATA_HOME", folder_ / "data"},
                            {"XDG_RUNTIME_DIR", folder_.path()}};
     ChildProcess child(options);
@@ -209,6 +211,41 @@ TEST_F(PictureCommandTest, PixelsOutsideTheFeatheredMaskAreThePicturesOnEveryLay
       EXPECT_LT(same_inside, inside / 10) << model << " " << layout;
     }
   }
+}
+
+TEST_F(PictureCommandTest, VerifiesALayoutWithPictures) {
+  const auto verify = [this](const std::string& model, std::vector<std::string> more) {
+    more.insert(more.begin(), {"verify", "--model", model, "--layout", "ring=2", "--steps=4", "--json", "--quiet"});
+    return Run(more);
+  };
+  const Result given = verify(kFlux, {"--image", kPicture, "--mask", kMask, "--strength=0.75"});
+  EXPECT_EQ(given.exit_code, 0) << given.errors;
+  EXPECT_THAT(given.output,
+              AllOf(HasSubstr("\"certificate\":null"), HasSubstr("\"pictures\":1"), HasSubstr("\"passed\":true")));
+  const Result refused = verify(kFlux, {"--mask", kMask});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("mask is given without an image"));
+  // A model that needs pictures gets made-up ones.
+  const Result fill = verify(FillModel(), {});
+  EXPECT_EQ(fill.exit_code, 0) << fill.errors;
+  EXPECT_THAT(fill.output, AllOf(HasSubstr("\"certificate\":\"/"), HasSubstr("\"passed\":true")));
+  EXPECT_TRUE(fs::is_empty(temporary()));
+}
+
+TEST_F(PictureCommandTest, GroupsOfWorkersServeAModelThatNeedsPictures) {
+  fs::copy_file(kPicture, folder_ / "a.png");
+  fs::copy_file(kMask, folder_ / "m.png");
+  std::ofstream(folder_ / "items.jsonl")
+      << R"({"prompt": "a cat", "num_inference_steps": 2, "size": "64x64", "image": "a.png", "mask": "m.png"})"
+      << "\n"
+      << R"({"prompt": "a cat", "num_inference_steps": 2, "size": "64x64"})"
+      << "\n";
+  const Result batch =
+      Run({"batch", folder_ / "items.jsonl", "--out", folder_ / "out", "--model", FillModel(), "--quiet"});
+  EXPECT_EQ(batch.exit_code, 9);
+  EXPECT_EQ(Decoded("out/images/000/000000.png").image.width, 64);
+  EXPECT_THAT(batch.errors, HasSubstr("line 2: images are missing"));
+  EXPECT_TRUE(fs::is_empty(temporary()));
 }
 
 TEST_F(PictureCommandTest, ABatchMakesTheImagesThatSingleCommandsMake) {

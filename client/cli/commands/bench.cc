@@ -17,6 +17,7 @@
 #include "control/parameters/job_parameters.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_values.h"
+#include "server/verification/probe_pictures.h"
 #include "server/verification/verification.h"
 
 namespace tessera::client {
@@ -81,6 +82,9 @@ class Bench {
     ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, session->Describe(placement.model)));
     request.prompt = server::ProbePrompt(description);
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description));
+    ASSIGN_OR_RETURN(const server::ProbePictures made_up, server::ProbePictures::For(description.pictures));
+    job.images = made_up.images();
+    job.mask = made_up.mask();
     ASSIGN_OR_RETURN(const LayoutStanding standing,
                      MoveToLayout(options_.model, description, placement, interrupts_, *reporter_, session));
     ASSIGN_OR_RETURN(control::Loaded loaded, At(Stage::kModel, session->Load(placement)));

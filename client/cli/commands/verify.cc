@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "client/cli/generation_options.h"
 #include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/prompt_options_json.h"
@@ -30,6 +32,7 @@ struct VerifyOptions {
   ModelOptions model;
   std::string prompt, steps, record;
   std::vector<std::string> loras;
+  PictureOptions pictures;
   bool json = false;
   bool quiet = false;
 };
@@ -63,6 +66,10 @@ class Verify {
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(request.model,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, request.load.model)));
+    ASSIGN_OR_RETURN(GivenPictures given, pictures_.Read(options_.pictures, request.model.pictures));
+    request.images = std::move(given.images);
+    request.mask = std::move(given.mask);
+    request.strength = given.strength;
     ASSIGN_OR_RETURN(
         request.layout,
         server::ChooseLayout(asked, server::LayoutModelOf(request.model, request.load.dtype), request.load.device));
@@ -77,9 +84,13 @@ class Verify {
         At(Stage::kJob, server::VerifyLayout(request, subject, HostOf(session_options, interrupts_, *reporter_))));
     const server::Certificate& certificate = verification.certificate;
     const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
-    if (request.adapters.empty()) RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
+    if (IsKept(request)) RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
     Report(verification, folder.FileOf(subject), request);
     return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
+  }
+
+  static bool IsKept(const server::VerificationRequest& request) {
+    return request.adapters.empty() && request.images.empty();
   }
 
   absl::StatusOr<std::vector<control::AdapterUse>> Adapters() const {
@@ -128,12 +139,13 @@ class Verify {
   void Report(const server::Verification& verification, const std::string& file,
               const server::VerificationRequest& request) const {
     const auto& [certificate, records] = verification;
-    const bool kept = request.adapters.empty();
+    const bool kept = IsKept(request);
     if (options_.json) {
       json::object object = json::parse(server::CertificateText(certificate)).as_object();
       json::object event = {{"event", "verify"}, {"model", JsonText(request.load.model)}};
       event["certificate"] = kept ? json::value(JsonText(file)) : nullptr;
       event["loras"] = AdaptersJson(request.adapters);
+      event["pictures"] = request.images.size();
       for (auto& [name, value] : object) event[name] = value;
       if (records.has_value()) event["record"] = RecordJson(*records);
       PrintJsonLine(event);
@@ -157,16 +169,21 @@ class Verify {
     for (const control::AdapterUse& adapter : request.adapters) {
       std::printf("  with %s, scale %g, SHA-256 %s\n", adapter.name.c_str(), adapter.scale, adapter.digest.c_str());
     }
+    if (!request.images.empty()) {
+      std::printf("  from %zu picture%s%s, strength %g\n", request.images.size(), request.images.size() == 1 ? "" : "s",
+                  request.mask.empty() ? "" : " with a mask", request.strength);
+    }
     if (kept) {
       std::printf("certificate: %s\n", file.c_str());
     } else {
-      std::printf("certificate: none, because certificates are for layouts without adapters\n");
+      std::printf("certificate: none, because certificates are for layouts without adapters and pictures\n");
     }
   }
 
   const VerifyOptions& options_;
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
+  PictureFiles pictures_;
 };
 
 }  // namespace
@@ -186,6 +203,7 @@ CommandRun AddVerify(CLI::App& app) {
           {"--record", "Write digests of every block's results to this new folder, and print where the runs diverge",
            "DIR"},
           options->record);
+  AddPictureOptions(app, options->pictures);
   BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);
   AddFlag(app, "-q,--quiet", "Print no progress", options->quiet);
