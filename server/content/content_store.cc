@@ -14,6 +14,7 @@
 #include <span>
 #include <system_error>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -251,8 +252,10 @@ void ContentStore::Count(const ContentOwner& owner, const std::string& digest, u
 
 absl::Status ContentStore::CheckBounds(uint64_t of_key, uint64_t of_all) const {
   const auto exceeds = [](const char* whose, uint64_t bytes, uint64_t most) {
-    return absl::ResourceExhaustedError(
+    absl::Status status = absl::ResourceExhaustedError(
         absl::StrCat("the stored contents of ", whose, " would have ", bytes, " bytes; at most ", most, " are valid"));
+    status.SetPayload(kContentBound, absl::Cord());
+    return status;
   };
   if (of_key > options_.most_bytes_of_key) return exceeds("this API key", of_key, options_.most_bytes_of_key);
   if (of_all > options_.most_bytes) return exceeds("all API keys", of_all, options_.most_bytes);

@@ -39,6 +39,9 @@ namespace tessera::server {
 // The files of a content that is a folder, in the order in which its digest covers them.
 inline constexpr std::array kContentParts = {"adapter_model.safetensors", "adapter_config.json"};
 
+// The payload of an error about a bound of what keys store, which a full disk does not have.
+inline constexpr char kContentBound[] = "tessera.content_bound";
+
 // Who may use a content.
 class ContentOwner final {
  public:

@@ -70,7 +70,12 @@ absl::Status DecodeError(const absl::Status& status) {
 }
 
 absl::Status StoreError(const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status)) return absl::UnavailableError(": the picture cannot be stored now; try again");
+  if (!status.GetPayload(kContentBound).has_value()) {
+    const bool is_full = absl::IsResourceExhausted(status);
+    return WithErrorCode(absl::UnavailableError(absl::StrCat(": the picture cannot be stored now",
+                                                             is_full ? ": the disk is full" : "; try again")),
+                         is_full ? "storage_full" : "storage_unavailable");
+  }
   return WithErrorCode(absl::ResourceExhaustedError(absl::StrCat(": ", status.message())), "picture_storage_full");
 }
 
@@ -86,8 +91,10 @@ absl::StatusOr<PictureDecoder*> UploadedPictures::Decoder() {
     if (started.ok()) {
       decoder_ = *std::move(started);
     } else {
-      options_.log({base::LogLevel::kError,
-                    absl::StrCat("pictures are refused: the decoder cannot be used: ", started.status().message())});
+      if (options_.log != nullptr) {
+        options_.log({base::LogLevel::kError,
+                      absl::StrCat("pictures are refused: the decoder cannot be used: ", started.status().message())});
+      }
       if (!absl::IsFailedPrecondition(started.status())) return DecodeError(started.status());
       not_confined_ = absl::UnimplementedError(
           ": this system does not let the server confine the program that decodes pictures");

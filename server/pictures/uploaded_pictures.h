@@ -31,7 +31,7 @@ struct UploadedPicturesOptions {
   PictureDecoderOptions decoder;
   absl::Duration file_retention = absl::Hours(24);  // of a handle, from the upload
   std::function<absl::Time()> now = absl::Now;
-  base::EventLog log;
+  base::EventLog log;  // may be null
 };
 
 inline constexpr size_t kMaxUploadedFiles = 1000;  // of one key
