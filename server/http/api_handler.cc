@@ -186,7 +186,9 @@ void ApiHandler::Route(ApiCall call) {
     return SendPlainError(*call.reply, 415, *problem);
   }
   // A check failed before the body and passes now, because the keys were reloaded.
-  if (!call.request.has_body) return SendPlainError(*call.reply, 503, "the keys have just changed");
+  if (!call.request.has_body) {
+    return call.reply->SendError(absl::UnavailableError("the server's keys have just changed; repeat the request"));
+  }
   match.route->handle(std::move(call));
 }
 

@@ -14,7 +14,7 @@
 #include "server/api/job.h"
 #include "server/api/job_request.h"
 #include "server/api/server_info.h"
-#include "server/http/image_request_json.h"
+#include "server/http/image_edit_form.h"
 #include "tests/http/bad_bodies.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/fake_model.h"
@@ -94,6 +94,24 @@ TEST(BadRequestsTest, EveryBadBodyOfTheTableGetsTheRecordedMessage) {
   }
   if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << messages;
   EXPECT_EQ(recorded, messages) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
+}
+
+TEST(BadRequestsTest, TheValuesOfAFormAreValidatedAsThoseOfJson) {
+  const HttpRequest request = {
+      .headers = {{"Content-Type", "multipart/form-data; boundary=b"}},
+      .body =
+          "--b\r\nContent-Disposition: form-data; name=\"image\"\r\n\r\nPNG\r\n"
+          "--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na\r\n"
+          "--b\r\nContent-Disposition: form-data; name=\"background\"\r\n\r\ntransparent\r\n--b--\r\n"};
+  const absl::StatusOr<EditBody> form = ReadImageEditForm(request);
+  ASSERT_TRUE(form.ok()) << form.status();
+  const auto json = ReadGenerationBody(R"({"prompt":"a","background":"transparent"})", BodyKind::kGeneration);
+  ASSERT_TRUE(json.ok()) << json.status();
+  const auto status = [](const GenerationBody& body) {
+    return ValidateImageRequest(body.request, {FakeModel()}, RequestLimits(), 1).status();
+  };
+  EXPECT_EQ(ErrorField(status(form->body)), "background");
+  EXPECT_EQ(status(form->body), status(*json));
 }
 
 struct BadJson {

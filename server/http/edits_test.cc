@@ -69,6 +69,14 @@ std::string ImageOf(const TestResponse& response) {
   return answer.contains("data") ? Text(answer.at("data").at(0).at("b64_json")) : "";
 }
 
+// Parts of a form with the boundary b.
+std::string Part(const std::string& name, const std::string& content, const std::string& more = "") {
+  return absl::StrCat("--b\r\nContent-Disposition: form-data; name=\"", name, "\"", more, "\r\n\r\n", content, "\r\n");
+}
+std::string FilePart(const std::string& name, const std::string& file) {
+  return Part(name, Bytes(file), "; filename=\"../a.png\"\r\nContent-Type: image/png");
+}
+
 // The number of files of pictures and handles.
 size_t StoredFiles(TestImageService& service) {
   size_t count = 0;
@@ -87,7 +95,8 @@ TestResponse Edit(ApiFixture& api, const std::string& fields) {
 }
 
 TEST(EditsTest, AModelThatEditsByInstructionIsUsedUnlessAnotherIsNamed) {
-  ApiFixture api(Models({{.name = "text"}, {.name = "start", .pictures = kStart}, {.name = "edit", .pictures = kReference}}));
+  ApiFixture api(
+      Models({{.name = "text"}, {.name = "start", .pictures = kStart}, {.name = "edit", .pictures = kReference}}));
   for (const char* model : {"", R"("model":"gpt-image-1",)", R"("model":"default",)", R"("model":null,)"}) {
     const TestResponse response = Edit(api, absl::StrCat(model, R"("images":[)", Picture(), "]"));
     ASSERT_EQ(response.status, 200) << ErrorOf(response);
@@ -109,9 +118,11 @@ TEST(EditsTest, AModelThatEditsByInstructionIsUsedUnlessAnotherIsNamed) {
 TEST(EditsTest, WithoutSuchAModelTheErrorSaysWhatToAdd) {
   const std::string fields = absl::StrCat(R"("images":[)", Picture(), "]");
   ApiFixture start(Models({{.name = "text"}, {.name = "start", .pictures = kStart}}));
-  EXPECT_THAT(ErrorOf(Edit(start, fields)), AllOf(StartsWith("400 model: "), HasSubstr("'start'"), HasSubstr("Kontext")));
+  EXPECT_THAT(ErrorOf(Edit(start, fields)),
+              AllOf(StartsWith("400 model: "), HasSubstr("'start'"), HasSubstr("Kontext")));
   ApiFixture text(Models({{.name = "text"}}));
-  EXPECT_THAT(ErrorOf(Edit(text, fields)), AllOf(StartsWith("400 model: "), HasSubstr("Kontext"), Not(HasSubstr("'text'"))));
+  EXPECT_THAT(ErrorOf(Edit(text, fields)),
+              AllOf(StartsWith("400 model: "), HasSubstr("Kontext"), Not(HasSubstr("'text'"))));
   ApiFixture own_names(Models({{.name = "edit", .pictures = kReference}}, /*openai_names=*/false));
   EXPECT_THAT(ErrorOf(Edit(own_names, R"("model":"gpt-image-1",)" + fields)), StartsWith("404 model: "));
   EXPECT_EQ(StoredFiles(text.service()), 0u);
@@ -121,9 +132,9 @@ TEST(EditsTest, APictureMayBeGivenInEveryForm) {
   ApiFixture api(Models({{.name = "edit", .pictures = kReference}}));
   const std::string base64 = absl::Base64Escape(Bytes("rgb.png"));
   const std::string expected = ImageOf(Edit(api, absl::StrCat(R"("images":[)", Picture(), "]")));
-  for (const std::string& form :
-       {absl::StrCat(R"("images":)", Picture()), absl::StrCat(R"("image":")", base64, "\""),
-        absl::StrCat(R"("image":[")", DataUrl("rgb.png"), "\"]"), absl::StrCat(R"("images":[{"data":")", base64, "\"}]")}) {
+  for (const std::string& form : {absl::StrCat(R"("images":)", Picture()), absl::StrCat(R"("image":")", base64, "\""),
+                                  absl::StrCat(R"("image":[")", DataUrl("rgb.png"), "\"]"),
+                                  absl::StrCat(R"("images":[{"data":")", base64, "\"}]")}) {
     EXPECT_EQ(ImageOf(Edit(api, form)), expected) << form.substr(0, 40);
   }
   EXPECT_NE(ImageOf(Edit(api, absl::StrCat(R"("images":[)", Picture("grey.png"), "]"))), expected);
@@ -143,7 +154,8 @@ TEST(EditsTest, BadPicturesAreRefusedAndLeaveNothing) {
       {absl::StrCat(R"("images":[{"data":")", base64, R"(","file_id":"file-1"}])"),
        "400 images: images: it has 2 of data, image_url and file_id"},
       {R"("images":[{"path":"/etc/passwd"}])", "400 images: images: field 'path' is unknown"},
-      {R"("images":[{"file_id":"file-0123456789abcdef0123456789abcdef"}])", "400 images: images names no uploaded file"},
+      {R"("images":[{"file_id":"file-0123456789abcdef0123456789abcdef"}])",
+       "400 images: images names no uploaded file"},
       {R"("images":[{"file_id":"../../secret"}])", "400 images: images names no uploaded file"},
       {R"("images":[{"image_url":"http://example.org/a.png"}])", "400 images: images is a URL"},
       {R"("images":[{"image_url":"file:///etc/passwd"}])", "400 images: images is a URL"},
@@ -156,7 +168,8 @@ TEST(EditsTest, BadPicturesAreRefusedAndLeaveNothing) {
       {absl::StrCat(R"("images":[)", Picture(), R"(],"input_fidelity":"most")"), "400 input_fidelity: "},
       {absl::StrCat(R"("images":[)", Picture(), R"(],"strength":0.5)"), "400 strength: "},
       {absl::StrCat(R"("model":"start","images":[)", Picture(), R"(],"strength":0)"), "400 strength: "},
-      {absl::StrCat(R"("images":[)", Picture(), R"(],"image":")", base64, "\""), "400 image: image and images are given"},
+      {absl::StrCat(R"("images":[)", Picture(), R"(],"image":")", base64, "\""),
+       "400 image: image and images are given"},
       {absl::StrCat(R"("images":[)", Picture(), R"(],"pictures":1)"), "400 pictures: "}};
   for (const auto& [fields, error] : bad) {
     const TestResponse response = Edit(api, fields);
@@ -166,9 +179,9 @@ TEST(EditsTest, BadPicturesAreRefusedAndLeaveNothing) {
   const TestResponse mask = Edit(api, absl::StrCat(R"("model":"start","images":[)", Picture("orientation_6.png"),
                                                    R"(],"mask":)", Picture("rgba.png")));
   EXPECT_THAT(ErrorOf(mask), StartsWith("400 mask: mask has 19x13 pixels and the image has "));
-  EXPECT_THAT(ErrorOf(api.Call("POST", "/v1/images/generations",
-                               absl::StrCat(R"({"prompt":"a","images":[)", Picture(), "]}"))),
-              StartsWith("400 images: images is unknown: POST /v1/images/edits makes images from pictures"));
+  EXPECT_THAT(
+      ErrorOf(api.Call("POST", "/v1/images/generations", absl::StrCat(R"({"prompt":"a","images":[)", Picture(), "]}"))),
+      StartsWith("400 images: images is unknown: POST /v1/images/edits makes images from pictures"));
 }
 
 TEST(EditsTest, AMaskIsTheTransparencyOfItsPicture) {
@@ -181,14 +194,65 @@ TEST(EditsTest, AMaskIsTheTransparencyOfItsPicture) {
   EXPECT_NE(edit("palette_transparent.png"), made);
 }
 
+// A form of OpenAI's clients with the fields of Edit, and these parts.
+TestResponse SendForm(ApiFixture& api, const std::string& parts) {
+  const std::string body = absl::StrCat(Part("prompt", "a"), Part("seed", "1"), parts, "--b--\r\n");
+  return api.Call("POST", "/v1/images/edits", body, {{"Content-Type", "multipart/form-data; boundary=b"}});
+}
+
+TEST(EditsTest, AFormIsReadAsItsFieldsInJson) {
+  ApiFixture api(Models({{.name = "edit", .pictures = kReference}, {.name = "start", .pictures = kStart}}));
+  const std::string image = FilePart("image", "rgb.png");
+  const std::string expected = ImageOf(Edit(api, absl::StrCat(R"("images":[)", Picture(), "]")));
+  EXPECT_EQ(ImageOf(SendForm(api, image)), expected);
+  EXPECT_EQ(ImageOf(SendForm(api, FilePart("image[]", "rgb.png") + Part("input_fidelity", "high"))), expected);
+  EXPECT_EQ(ImageOf(SendForm(api, absl::StrCat(Part("model", "start"), Part("strength", "0.5"), image,
+                                               FilePart("mask", "rgba.png")))),
+            ImageOf(Edit(api, absl::StrCat(R"("model":"start","strength":0.5,"images":[)", Picture(), R"(],"mask":)",
+                                           Picture("rgba.png")))));
+  const TestResponse stream = SendForm(api, image + Part("stream", "true") + Part("partial_images", "1"));
+  EXPECT_THAT(stream.body, HasSubstr("event: image_edit.completed"));
+  for (const auto& [parts, error] : std::vector<std::pair<std::string, std::string>>{
+           {"", "400 image: image is missing"},
+           {Part("image", "no picture"), "400 image: image: "},
+           {image + image, "400 image: "},
+           {image + Part("mask", "no picture"), "400 mask: mask"},
+           {image + Part("input_fidelity", "most"), "400 input_fidelity: "},
+           {image + Part("background", "transparent"), "400 background: "},
+           {image + Part("n", "many"), "400 n: n is 'many'; it must be a whole number"},
+           {image + Part("images", "x"), "400 images: images: field 'images' is unknown"}}) {
+    EXPECT_THAT(ErrorOf(SendForm(api, parts)), StartsWith(error)) << parts.substr(0, 80);
+  }
+}
+
+TEST(EditsTest, WhatOpenAisClientsSendIsAnswered) {
+  ApiFixture api(Models({{.name = "edit", .pictures = kReference}}));
+  for (const char* client : {"openai_1", "openai_3"}) {
+    std::ifstream file(absl::StrCat("tests/fuzz/multipart_form/", client, "_one.form"), std::ios::binary);
+    std::string content_type;
+    ASSERT_TRUE(std::getline(file, content_type)) << client;
+    const std::string body{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(ImageOf(api.Call("POST", "/v1/images/edits", body, {{"Content-Type", content_type}})), "") << client;
+  }
+}
+
+TEST(EditsTest, ALargeFormIsRead) {
+  ApiFixture api(Models({{.name = "edit", .pictures = kReference}}));
+  // What follows a picture in its file is not read.
+  const std::string large = Part("image", Bytes("rgb.png") + std::string(8 << 20, 'x'));
+  EXPECT_EQ(ImageOf(SendForm(api, large)), ImageOf(SendForm(api, FilePart("image", "rgb.png"))));
+  EXPECT_GT(api.server().counts().bodies.most_held, size_t{8} << 20);
+}
+
 TEST(EditsTest, AStreamHasTheEventsOfEdits) {
   ApiFixture api(Models({{.name = "edit", .pictures = kReference}}));
   const TestResponse response =
       Edit(api, absl::StrCat(R"("stream":true,"partial_images":1,"images":[)", Picture("animated.png"), "]"));
   EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.body, AllOf(HasSubstr("event: image_edit.partial_image\ndata: {\"type\":\"image_edit.partial_image\""),
-                                   HasSubstr("event: image_edit.completed\ndata: {\"type\":\"image_edit.completed\""),
-                                   Not(HasSubstr("image_generation"))));
+  EXPECT_THAT(response.body,
+              AllOf(HasSubstr("event: image_edit.partial_image\ndata: {\"type\":\"image_edit.partial_image\""),
+                    HasSubstr("event: image_edit.completed\ndata: {\"type\":\"image_edit.completed\""),
+                    Not(HasSubstr("image_generation"))));
 }
 
 TEST(EditsTest, AnIdempotencyKeyIsOfOnePicture) {
@@ -206,9 +270,10 @@ TEST(EditsTest, AnIdempotencyKeyIsOfOnePicture) {
 
 TEST(FilesTest, AFileIsUsedByItsKeyUntilItIsDeleted) {
   ApiFixture api(Models({{.name = "edit", .pictures = kReference}}));
-  const std::string form = absl::StrCat("--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nvision\r\n--b\r\n",
-                                        "Content-Disposition: form-data; name=\"file\"; filename=\"../a.png\"\r\n",
-                                        "Content-Type: image/png\r\n\r\n", Bytes("rgb.png"), "\r\n--b--\r\n");
+  const std::string form =
+      absl::StrCat("--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nvision\r\n--b\r\n",
+                   "Content-Disposition: form-data; name=\"file\"; filename=\"../a.png\"\r\n",
+                   "Content-Type: image/png\r\n\r\n", Bytes("rgb.png"), "\r\n--b--\r\n");
   const std::vector<HttpHeader> type = {{"Content-Type", "multipart/form-data; boundary=b"}};
   const TestResponse uploaded = api.Call("POST", "/v1/files", form, type);
   ASSERT_EQ(uploaded.status, 200) << ErrorOf(uploaded);

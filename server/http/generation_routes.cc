@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "server/api/field_checks.h"
@@ -13,6 +14,7 @@
 #include "server/calls/submission.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
+#include "server/http/image_edit_form.h"
 #include "server/http/job_json.h"
 
 namespace tessera::server {
@@ -112,6 +114,19 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const AnswerContext answer_;
 };
 
+// Reads the body of an edit: a form, or JSON.
+absl::StatusOr<GenerationBody> ReadEdit(const HttpRequest& request) {
+  if (!absl::StartsWithIgnoreCase(request.Header("content-type").value_or(""), kFormMediaType)) {
+    return ReadGenerationBody(request.body, BodyKind::kEdit);
+  }
+  ASSIGN_OR_RETURN(EditBody edit, ReadImageEditForm(request));
+  GenerationBody body = std::move(edit.body);
+  for (const absl::string_view image : edit.images) body.request.images.push_back({.data = std::string(image)});
+  if (!edit.mask.empty()) body.request.mask.push_back({.data = std::string(edit.mask)});
+  body.client_names.emplace("images", "image");
+  return body;
+}
+
 // Reads the body of a submission.
 absl::StatusOr<GenerationBody> ReadBody(const ApiContext& context, const ApiCall& call, BodyKind kind) {
   if (kind != BodyKind::kEdit) {
@@ -120,7 +135,7 @@ absl::StatusOr<GenerationBody> ReadBody(const ApiContext& context, const ApiCall
                                                        : absl::Span<const ForeignClient>();
     return ReadGenerationBody(call.request.body, kind, clients);
   }
-  ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind));
+  ASSIGN_OR_RETURN(GenerationBody body, ReadEdit(call.request));
   if (body.request.images.empty()) return FieldError("image", " is missing; an edit needs a picture");
   RETURN_IF_ERROR(NameEditModel(context.service.ListModels(), body.request));
   return body;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -77,23 +79,11 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
 };
 
 // INVALID_ARGUMENT for a field that no body has.
-absl::Status UnknownField(const std::string& name, BodyKind kind) {
+absl::Status UnknownMember(const std::string& name, BodyKind kind) {
   if (kind == BodyKind::kGeneration && IsOfPictures(name)) {
     return FieldError(name, absl::StrCat(" is unknown: ", kElsewhere, "; leave it out"));
   }
-  for (const NotMade& other : kNotMade) {
-    if (name == other.field) {
-      return FieldError(name, absl::StrCat(" is unknown: ", other.reason, "; leave it out"));
-    }
-  }
-  const std::string shown = name.size() <= kMaxShownFieldName ? name : QuotedValue(name);
-  const std::vector<std::string> fields = GenerationFields(kind);
-  for (const auto& [other, field] : kOtherNames) {
-    if (name == other) {
-      return FieldError(shown, absl::StrCat(": field", base::UnknownName(name, fields, field)));
-    }
-  }
-  return FieldError(shown, absl::StrCat(": ", CheckName("field", name, fields).message()));
+  return UnknownField(name, GenerationFields(kind));
 }
 
 absl::Status WrongType(const FlatJsonMember& member, absl::string_view valid) {
@@ -279,6 +269,26 @@ absl::Status Read(const FlatJsonMember& member, ResponseFormat& value) {
   return status;
 }
 
+template <class Value>
+constexpr BodyField::Kind KindOf() {
+  using Kind = BodyField::Kind;
+  if constexpr (base::kIsOptional<Value>) {
+    return KindOf<typename Value::value_type>();
+  } else if constexpr (std::is_same_v<Value, std::vector<PictureSource>>) {
+    return Kind::kPictures;
+  } else if constexpr (base::kIsList<Value>) {
+    return Kind::kList;
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return Kind::kFlag;
+  } else if constexpr (std::is_integral_v<Value>) {
+    return Kind::kWholeNumber;
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return Kind::kNumber;
+  } else {
+    return Kind::kText;
+  }
+}
+
 // Calls visit(name, value) for every field of the body.
 template <typename Visit>
 void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
@@ -294,6 +304,23 @@ void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   visit("stream", body.stream);
 }
 
+}  // namespace
+
+absl::Status UnknownField(const std::string& name, absl::Span<const std::string> fields) {
+  for (const NotMade& other : kNotMade) {
+    if (name == other.field) {
+      return FieldError(name, absl::StrCat(" is unknown: ", other.reason, "; leave it out"));
+    }
+  }
+  const std::string shown = name.size() <= kMaxShownFieldName ? name : QuotedValue(name);
+  for (const auto& [other, field] : kOtherNames) {
+    if (name == other && std::ranges::count(fields, field) > 0) {
+      return FieldError(shown, absl::StrCat(": field", base::UnknownName(name, fields, field)));
+    }
+  }
+  return FieldError(shown, absl::StrCat(": ", CheckName("field", name, fields).message()));
+}
+
 absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind kind, GenerationBody& body) {
   bool has_prompt = false;
   for (const FlatJsonMember& member : members) {
@@ -306,7 +333,7 @@ absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind ki
     });
     if (!known) {
       if (IsNull(member) && (IsNotMade(member.name) || IsOfPictures(member.name))) continue;
-      return UnknownField(member.name, kind);
+      return UnknownMember(member.name, kind);
     }
     RETURN_IF_ERROR(status);
     if (const JsonScalar* scalar = ScalarOf(member);
@@ -322,6 +349,8 @@ absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind ki
   return absl::OkStatus();
 }
 
+namespace {
+
 // OpenAI's name for the pictures of an edit is that of its form.
 absl::Status RenameImage(std::vector<FlatJsonMember>& members, ClientNames& names) {
   const auto image = std::ranges::find(members, "image", &FlatJsonMember::name);
@@ -336,10 +365,18 @@ absl::Status RenameImage(std::vector<FlatJsonMember>& members, ClientNames& name
 
 }  // namespace
 
-std::vector<std::string> GenerationFields(BodyKind kind) {
+std::vector<BodyField> BodyFields(BodyKind kind) {
   GenerationBody body;
+  std::vector<BodyField> fields;
+  VisitFields(body, kind, [&]<class Value>(const std::string& name, const Value&) {
+    fields.push_back({.name = name, .kind = KindOf<Value>()});
+  });
+  return fields;
+}
+
+std::vector<std::string> GenerationFields(BodyKind kind) {
   std::vector<std::string> names;
-  VisitFields(body, kind, [&](const std::string& name, auto&) { names.push_back(name); });
+  for (BodyField& field : BodyFields(kind)) names.push_back(std::move(field.name));
   return names;
 }
 
@@ -350,7 +387,7 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
   if (!translated.ok()) {
     const std::string member = ErrorField(translated.status());
     const bool is_refused = IsNotMade(member) || (kind == BodyKind::kGeneration && IsOfPictures(member));
-    return is_refused ? UnknownField(member, kind) : translated.status();
+    return is_refused ? UnknownMember(member, kind) : translated.status();
   }
   GenerationBody body = {.client_names = std::move(translated->client_names),
                          .ignored = std::move(translated->ignored)};

@@ -33,6 +33,21 @@ enum class BodyKind : uint8_t { kGeneration, kEdit, kJob };
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind,
                                                   absl::Span<const ForeignClient> clients = {});
 
+// Reads the fields of such a body from the members of a JSON object; the other values of `body` are kept. Errors as
+// above.
+absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind kind, GenerationBody& body);
+
+// Returns INVALID_ARGUMENT for a name that is none of `fields`, with the field that it probably means.
+absl::Status UnknownField(const std::string& name, absl::Span<const std::string> fields);
+
+// A field of such a body.
+struct BodyField {
+  enum class Kind : uint8_t { kText, kWholeNumber, kNumber, kFlag, kList, kPictures };
+  std::string name;
+  Kind kind = Kind::kText;
+};
+std::vector<BodyField> BodyFields(BodyKind kind);
+
 // Returns the names of all fields that such a body may have.
 std::vector<std::string> GenerationFields(BodyKind kind);
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/http/error_response.h"
-#include "server/http/image_edit_fields.h"
+#include "server/http/image_edit_form.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const absl::string_view body = text.substr(line + 1);
   const auto parts =
-      tessera::server::ReadForm(body, *boundary, tessera::server::kImageEditFields, {.parts = 8, .header_bytes = 256});
+      tessera::server::ReadForm(body, *boundary, tessera::server::ImageEditFields(), {.parts = 8, .header_bytes = 256});
   if (!parts.ok()) {
     CheckError(parts.status());
     return 0;

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "server/api/field_checks.h"
-#include "server/http/image_edit_fields.h"
+#include "server/http/image_edit_form.h"
 
 namespace tessera::server {
 namespace {
@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, std::string>> PartsOf(const std::string& clie
   const absl::StatusOr<std::string> boundary = FormBoundary(sent.content_type);
   EXPECT_TRUE(boundary.ok()) << boundary.status();
   if (!boundary.ok()) return {};
-  const auto parts = ReadForm(sent.body, *boundary, kImageEditFields);
+  const auto parts = ReadForm(sent.body, *boundary, ImageEditFields());
   EXPECT_TRUE(parts.ok()) << parts.status();
   std::vector<std::pair<std::string, std::string>> result;
   if (!parts.ok()) return result;
@@ -94,9 +94,9 @@ TEST(MultipartFormTest, EveryCutOffFormIsRefused) {
   ASSERT_THAT(sent.body, SizeIs(::testing::Gt(1000u)));
   // Without its last line break, which is no part of it, a form is whole.
   for (size_t size = 0; size < sent.body.size() - 2; ++size) {
-    EXPECT_FALSE(ReadForm(absl::string_view(sent.body).substr(0, size), boundary, kImageEditFields).ok()) << size;
+    EXPECT_FALSE(ReadForm(absl::string_view(sent.body).substr(0, size), boundary, ImageEditFields()).ok()) << size;
   }
-  EXPECT_TRUE(ReadForm(absl::string_view(sent.body).substr(0, sent.body.size() - 2), boundary, kImageEditFields).ok());
+  EXPECT_TRUE(ReadForm(absl::string_view(sent.body).substr(0, sent.body.size() - 2), boundary, ImageEditFields()).ok());
 }
 
 TEST(MultipartFormTest, AContentMayHaveAllBytesAndBeEmpty) {
@@ -123,7 +123,7 @@ TEST(MultipartFormTest, ALargeContentOfAlmostBoundariesIsRead) {
   while (content.size() < (size_t{8} << 20)) absl::StrAppend(&content, "\r\n--", boundary.substr(1), "b\r");
   const std::string begin = absl::StrCat("--", boundary, "\r\nContent-Disposition: form-data; name=mask\r\n\r\n");
   const std::string body = absl::StrCat(begin, content, "\r\n--", boundary, "--\r\n");
-  const auto parts = ReadForm(body, boundary, kImageEditFields);
+  const auto parts = ReadForm(body, boundary, ImageEditFields());
   ASSERT_TRUE(parts.ok()) << parts.status();
   ASSERT_THAT(*parts, SizeIs(1));
   EXPECT_TRUE((*parts)[0].content == content);
