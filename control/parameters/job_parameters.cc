@@ -32,7 +32,8 @@ absl::Status CheckPictures(const JobParameters& job, PictureInput model) {
     return base::ErrorOfField("images", " are given; this model makes images from text alone, so leave them out");
   }
   if (const int most = MostPictures(model); images > static_cast<size_t>(most)) {
-    return base::ErrorOfField("images", absl::StrCat(" are ", images, "; this model takes ", most == 1 ? "one" : absl::StrCat(most)));
+    return base::ErrorOfField(
+        "images", absl::StrCat(" are ", images, "; this model takes ", most == 1 ? "one" : absl::StrCat(most)));
   }
   if (model == PictureInput::kFill && job.mask.empty()) {
     return base::ErrorOfField("mask", " is missing; this model fills in what a mask marks");

@@ -1,8 +1,8 @@
 // tessera-fake-worker is a worker without a model. `tessera serve --fake-workers` and every front-end test run it in
 // place of tessera-worker.
 //
-// Its images are gradients that depend on the prompt, the options, the adapters, the pictures, the seed and the completed steps.
-// TESSERA_FAKE_WORKER holds its script (control/fakes/fake_script.h).
+// Its images are gradients that depend on the prompt, the options, the adapters, the pictures, the seed and the
+// completed steps. TESSERA_FAKE_WORKER holds its script (control/fakes/fake_script.h).
 #include <signal.h>
 #include <unistd.h>
 
@@ -131,8 +131,8 @@ class FakeHandler final : public control::CommandHandler {
                                .bytes = 24,
                                .dtype = "bf16",
                                .files = {"transformer/model.safetensors"}}};
-    description.pictures = base::EnumOf<control::PictureInput>(script_.Text("pictures"))
-                               .value_or(control::PictureInput::kNone);
+    description.pictures =
+        base::EnumOf<control::PictureInput>(script_.Text("pictures")).value_or(control::PictureInput::kNone);
     description.size_multiple = 8;
     description.min_size = 8;
     description.max_size = 2048;
@@ -298,7 +298,7 @@ class FakeHandler final : public control::CommandHandler {
   struct Job {
     control::JobParameters parameters;
     std::string contents;  // of its adapters and pictures
-    int32_t steps = 0;  // that are run
+    int32_t steps = 0;     // that are run
     int32_t completed = 0;
     bool fails = false;
     bool dies = false;

@@ -24,6 +24,7 @@
 #include "server/api/job_request.h"
 #include "server/api/prompt_tags.h"
 #include "server/api/request_fields.h"
+#include "server/api/stored_picture.h"
 
 namespace tessera::server {
 namespace {
@@ -253,6 +254,11 @@ absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const Se
 }
 
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
+                                                const RequestLimits& limits, uint64_t random_seed) {
+  return ValidateImageRequest(request, models, limits, random_seed, {});
+}
+
+absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
                                                 const RequestLimits& limits, uint64_t random_seed,
                                                 const RequestPictures& pictures) {
   ASSIGN_OR_RETURN(const NamedModel named, FindNamed(request.model, models));
@@ -289,13 +295,12 @@ absl::Status NameEditModel(absl::Span<const ServedModel> models, ImageRequest& r
     if (model.description->pictures != control::PictureInput::kNone) others.push_back(QuotedValue(model.id));
   }
   return FieldError(
-      "model",
-      absl::StrCat(request.model.empty() ? " is not given" : absl::StrCat(" is ", QuotedValue(request.model)),
-                   ", and no model of this server edits pictures by instruction; ",
-                   others.empty()
-                       ? "add one to its configuration, such as black-forest-labs/FLUX.1-Kontext-dev"
-                       : absl::StrCat("name one that begins from a picture: ", absl::StrJoin(others, ", "),
-                                      ", or add black-forest-labs/FLUX.1-Kontext-dev to its configuration")));
+      "model", absl::StrCat(request.model.empty() ? " is not given" : absl::StrCat(" is ", QuotedValue(request.model)),
+                            ", and no model of this server edits pictures by instruction; ",
+                            others.empty()
+                                ? "add one to its configuration, such as black-forest-labs/FLUX.1-Kontext-dev"
+                                : absl::StrCat("name one that begins from a picture: ", absl::StrJoin(others, ", "),
+                                               ", or add black-forest-labs/FLUX.1-Kontext-dev to its configuration")));
 }
 
 bool IsOpenAiImageModel(absl::string_view name) {

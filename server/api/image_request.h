@@ -8,32 +8,27 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "control/parameters/picture_use.h"
 #include "server/api/request_limits.h"
 
 namespace tessera::server {
 
 struct ImageRequest;
 struct JobRequest;
+struct RequestPictures;
 struct ServedAdapter;
 struct ServedModel;
 enum class ImageFormat : uint8_t;
 
-// The pictures of a request as they are stored. Before they are, a size of 0 x 0 stands for each.
-struct RequestPictures {
-  std::vector<control::PictureUse> images;
-  std::vector<control::PictureUse> mask;  // at most one
-};
-
 // `random_seed` is used if the request has no seed, and `pictures` in place of the request's.
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
+                                                const RequestLimits& limits, uint64_t random_seed);
+absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
                                                 const RequestLimits& limits, uint64_t random_seed,
-                                                const RequestPictures& pictures = {});
+                                                const RequestPictures& pictures);
 
 // Returns the model with this id or alias; the first model for an empty name, and for `default`; else the model with an
 // adapter of this name, or the model that answers to OpenAI's names if this is one of them. NOT_FOUND lists the valid

@@ -106,7 +106,8 @@ class ImageService {
 
   // Decodes a picture and stores it under the caller's key; a job that names it keeps it (server/api/stored_picture.h).
   // INVALID_ARGUMENT: it is no picture, damaged or too large. RESOURCE_EXHAUSTED: the key stores too much, or the disk
-  // is full. UNIMPLEMENTED: this system cannot confine the decoder. UNAVAILABLE. Messages continue after a field's name.
+  // is full. UNIMPLEMENTED: this system cannot confine the decoder. UNAVAILABLE. Messages continue after a field's
+  // name.
   virtual absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file);
   // Returns the stored file of a picture of this key, a PNG. NOT_FOUND.
   virtual absl::StatusOr<std::string> ReadPicture(const Caller& caller, const control::PictureUse& picture);

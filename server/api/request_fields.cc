@@ -50,7 +50,8 @@ absl::Status CheckRules(const std::vector<AdapterRequest>& adapters) {
 }
 
 absl::Status CheckRules(const PictureSource& source) {
-  const int given = (source.data.empty() ? 0 : 1) + (source.image_url.empty() ? 0 : 1) + (source.file_id.empty() ? 0 : 1);
+  const int given =
+      (source.data.empty() ? 0 : 1) + (source.image_url.empty() ? 0 : 1) + (source.file_id.empty() ? 0 : 1);
   if (given == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("it has ", given, " of data, image_url and file_id; it must have one of them"));

@@ -43,8 +43,6 @@ constexpr auto FieldsOf(const PictureSource*) {
                   "A data URL, or a URL of a host that the server's configuration lists."),
       base::Field("file_id", &P::file_id, base::Text{.most_bytes = 128}, "The id of a file of POST /v1/files."));
 }
-// INVALID_ARGUMENT unless exactly one member is given.
-absl::Status CheckRules(const PictureSource& source);
 
 // Returns the name of an item of a list, which is its first field.
 template <base::Described Item>

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace tessera::server {
 
 // A low-rank adapter to use for an image.
@@ -24,6 +26,9 @@ struct PictureSource {
 
   bool operator==(const PictureSource&) const = default;
 };
+
+// INVALID_ARGUMENT unless exactly one member is given.
+absl::Status CheckRules(const PictureSource& source);
 
 // A request of the command line, HTTP or gRPC. For empty texts and absent values, the interface's default applies, else
 // the model's.

@@ -6,11 +6,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/fields/fields.h"
 #include "base/macros/status_macros.h"
 #include "server/api/field_checks.h"
-#include "server/api/request_fields.h"
-#include "server/api/stored_picture.h"
+#include "server/api/request_limits.h"
 #include "server/fetch/url_fetcher.h"
 
 namespace tessera::server {
@@ -70,7 +68,8 @@ absl::Status CheckSources(const std::string& field, const std::vector<PictureSou
     return FieldError(field, absl::StrCat(" are ", sources.size(), "; at most ", most, " are valid"));
   }
   for (const PictureSource& source : sources) {
-    if (const absl::Status one = CheckRules(source); !one.ok()) return FieldError(field, absl::StrCat(": ", one.message()));
+    if (const absl::Status one = CheckRules(source); !one.ok())
+      return FieldError(field, absl::StrCat(": ", one.message()));
     if (source.data.size() > kMaxPictureBytes || source.image_url.size() > kMaxPictureUrlBytes) {
       return FieldError(field, absl::StrCat(" has a file of more than ", kMaxPictureBytes, " bytes"));
     }

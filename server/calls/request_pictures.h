@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/api/image_request.h"
 #include "server/api/image_service.h"
 #include "server/api/request_values.h"
+#include "server/api/stored_picture.h"
 
 namespace tessera::server {
 
@@ -23,8 +23,9 @@ struct GivenPictures {
 // Moves the pictures out of a request. INVALID_ARGUMENT for too many, and for one that is not given in exactly one way.
 absl::StatusOr<GivenPictures> TakePictures(ImageRequest& request);
 
-// Reads, decodes and stores the pictures. `fetcher` reads URLs of other hosts; null: they are refused. Returns as ImageService::PutPicture and FindFile do, and INVALID_ARGUMENT for
-// a mask without an alpha channel. Adds sentences for the caller to `warnings`.
+// Reads, decodes and stores the pictures. `fetcher` reads URLs of other hosts; null: they are refused. Returns as
+// ImageService::PutPicture and FindFile do, and INVALID_ARGUMENT for a mask without an alpha channel. Adds sentences
+// for the caller to `warnings`.
 absl::StatusOr<RequestPictures> StorePictures(ImageService& service, UrlFetcher* fetcher, const Caller& caller,
                                               GivenPictures given, std::vector<std::string>& warnings);
 

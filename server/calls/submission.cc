@@ -56,8 +56,7 @@ absl::Status CheckIdempotencyKey(const std::string& key) {
 }
 
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
-                                             ImageRequest request,
-                                             const std::optional<std::string>& idempotency_key) {
+                                             ImageRequest request, const std::optional<std::string>& idempotency_key) {
   std::optional<IdempotencyKey> idempotency;
   if (idempotency_key.has_value()) {
     RETURN_IF_ERROR(CheckIdempotencyKey(*idempotency_key));

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/api/image_request.h"
-#include "server/api/request_values.h"
 #include "server/api/image_service.h"
+#include "server/api/request_values.h"
 #include "server/calls/call_gate.h"
 
 namespace tessera::server {
@@ -21,7 +21,6 @@ absl::Status CheckIdempotencyKey(const std::string& key);
 // even if limits have been reached since, counts against no limit and is not judged again. Waits for the judgement.
 // Pictures are read after everything else was checked; Submitted::job has warnings about them.
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
-                                             ImageRequest request,
-                                             const std::optional<std::string>& idempotency_key);
+                                             ImageRequest request, const std::optional<std::string>& idempotency_key);
 
 }  // namespace tessera::server

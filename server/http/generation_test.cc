@@ -155,8 +155,8 @@ TEST(GenerationTest, NumbersInAnswersAreWrittenAsPeopleWriteThem) {
 
 TEST(GenerationTest, VariationsAreRefusedWithTheReason) {
   ApiFixture api;
-  const TestResponse response =
-      api.Call("POST", "/v1/images/variations", "--a\r\n\r\n--a--", {{"Content-Type", "multipart/form-data; boundary=a"}});
+  const TestResponse response = api.Call("POST", "/v1/images/variations", "--a\r\n\r\n--a--",
+                                         {{"Content-Type", "multipart/form-data; boundary=a"}});
   EXPECT_EQ(response.status, 404);
   EXPECT_THAT(response.body, HasSubstr("does not make variations of images"));
   EXPECT_THAT(response.body, HasSubstr("POST /v1/images/edits"));

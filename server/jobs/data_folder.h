@@ -9,8 +9,8 @@ inline constexpr char kJobsFile[] = "jobs.sqlite";       // the queue, with -wal
 inline constexpr char kJobsLock[] = "jobs.sqlite.lock";  // held by the server that uses the queue
 inline constexpr char kServersFolder[] = "servers";      // of a shared data folder: NAME.lock for each server
 inline constexpr char kImagesFolder[] = "images";
-inline constexpr char kAdaptersFolder[] = "adapters";  // the server's own contents
-inline constexpr char kContentsFolder[] = "contents";  // contents of keys
+inline constexpr char kAdaptersFolder[] = "adapters";                // the server's own contents
+inline constexpr char kContentsFolder[] = "contents";                // contents of keys
 inline constexpr char kPictureSecret[] = "contents/picture-secret";  // for ServingContext::picture_key
 
 // The folders whose files a backup contains.

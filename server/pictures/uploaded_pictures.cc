@@ -96,8 +96,8 @@ absl::StatusOr<PictureDecoder*> UploadedPictures::Decoder() {
                       absl::StrCat("pictures are refused: the decoder cannot be used: ", started.status().message())});
       }
       if (!absl::IsFailedPrecondition(started.status())) return DecodeError(started.status());
-      not_confined_ = absl::UnimplementedError(
-          ": this system does not let the server confine the program that decodes pictures");
+      not_confined_ =
+          absl::UnimplementedError(": this system does not let the server confine the program that decodes pictures");
     }
   }
   RETURN_IF_ERROR(not_confined_);

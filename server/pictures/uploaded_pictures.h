@@ -2,8 +2,8 @@
 // metadata, as a content of the caller's key (server/content/content_store.h).
 //
 // An uploaded file is a random handle: the file CONTENTS/OWNER/file-HEX next to the key's contents, which names the
-// contents and lives as long as they must. Nothing else connects a handle with a picture, so neither handles nor digests
-// of one key mean anything to another. Several servers may share the folders. Thread-safe.
+// contents and lives as long as they must. Nothing else connects a handle with a picture, so neither handles nor
+// digests of one key mean anything to another. Several servers may share the folders. Thread-safe.
 #pragma once
 
 #include <functional>

@@ -19,6 +19,7 @@
 #include "server/jobs/data_folder.h"
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite_job_store.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/group_record.h"
 #include "server/serving/storage_error.h"
 #include "server/serving/watched_job.h"
@@ -254,6 +255,30 @@ control::ModelDescription DurableImageService::DescriptionOf(const std::string& 
 
 absl::StatusOr<LoadedAdapter> DurableImageService::LoadAdapter(const std::string& name) {
   return storage_.adapters->Load(name, ModelIds());
+}
+
+absl::StatusOr<StoredPicture> DurableImageService::PutPicture(const Caller& caller, absl::string_view file) {
+  return storage_.pictures->Put(ContentOwner::Key(caller.tenant), file);
+}
+
+absl::StatusOr<std::string> DurableImageService::ReadPicture(const Caller& caller, const control::PictureUse& picture) {
+  return storage_.pictures->ReadPicture(ContentOwner::Key(caller.tenant), picture);
+}
+
+absl::StatusOr<UploadedFile> DurableImageService::PutFile(const Caller& caller, absl::string_view file) {
+  return storage_.pictures->PutFile(ContentOwner::Key(caller.tenant), file);
+}
+
+absl::StatusOr<UploadedFile> DurableImageService::FindFile(const Caller& caller, absl::string_view id) {
+  return storage_.pictures->FindFile(ContentOwner::Key(caller.tenant), id);
+}
+
+absl::StatusOr<std::vector<UploadedFile>> DurableImageService::ListFiles(const Caller& caller) {
+  return storage_.pictures->ListFiles(ContentOwner::Key(caller.tenant));
+}
+
+absl::Status DurableImageService::DeleteFile(const Caller& caller, absl::string_view id) {
+  return storage_.pictures->DeleteFile(ContentOwner::Key(caller.tenant), id);
 }
 
 absl::Status DurableImageService::ErrorForCaller(const absl::Status& status) const {

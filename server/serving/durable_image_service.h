@@ -23,7 +23,6 @@
 #include "server/api/caller.h"
 #include "server/api/image_service.h"
 #include "server/jobs/disk_result_store.h"
-#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/group_fleet.h"
 #include "server/serving/job_admission.h"
 #include "server/serving/job_lifecycle.h"
@@ -68,24 +67,12 @@ class DurableImageService final : public ImageService {
   ServerInfo Info() override;
   absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;
   absl::Status UnloadAdapter(const std::string& name) override { return storage_.adapters->Unload(name); }
-  absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file) override {
-    return storage_.pictures->Put(ContentOwner::Key(caller.tenant), file);
-  }
-  absl::StatusOr<std::string> ReadPicture(const Caller& caller, const control::PictureUse& picture) override {
-    return storage_.pictures->ReadPicture(ContentOwner::Key(caller.tenant), picture);
-  }
-  absl::StatusOr<UploadedFile> PutFile(const Caller& caller, absl::string_view file) override {
-    return storage_.pictures->PutFile(ContentOwner::Key(caller.tenant), file);
-  }
-  absl::StatusOr<UploadedFile> FindFile(const Caller& caller, absl::string_view id) override {
-    return storage_.pictures->FindFile(ContentOwner::Key(caller.tenant), id);
-  }
-  absl::StatusOr<std::vector<UploadedFile>> ListFiles(const Caller& caller) override {
-    return storage_.pictures->ListFiles(ContentOwner::Key(caller.tenant));
-  }
-  absl::Status DeleteFile(const Caller& caller, absl::string_view id) override {
-    return storage_.pictures->DeleteFile(ContentOwner::Key(caller.tenant), id);
-  }
+  absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file) override;
+  absl::StatusOr<std::string> ReadPicture(const Caller& caller, const control::PictureUse& picture) override;
+  absl::StatusOr<UploadedFile> PutFile(const Caller& caller, absl::string_view file) override;
+  absl::StatusOr<UploadedFile> FindFile(const Caller& caller, absl::string_view id) override;
+  absl::StatusOr<std::vector<UploadedFile>> ListFiles(const Caller& caller) override;
+  absl::Status DeleteFile(const Caller& caller, absl::string_view id) override;
   absl::Status Ready() override;
   absl::Status Probe() override { return fleet_->Probe(); }
   std::string MetricsText() override { return metrics_.Text(Info()); }

@@ -34,8 +34,9 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
   SharedQueueKillsTest() : servers_(cluster_) {
     oracle_.with_pictures = true;
     for (int i = 0; i < 2; ++i) {
-      servers_.Add(
-          {.worker = FAKE_WORKER, .script = "step-time=10 pictures=start", .groups = {"{model: TINY, layout: serial, count: 2}"}});
+      servers_.Add({.worker = FAKE_WORKER,
+                    .script = "step-time=10 pictures=start",
+                    .groups = {"{model: TINY, layout: serial, count: 2}"}});
     }
   }
 

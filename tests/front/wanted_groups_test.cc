@@ -1,5 +1,4 @@
 // Tests WantedGroups with fake workers and an in-memory job store.
-#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/wanted_groups.h"
 
 #include <memory>
@@ -10,6 +9,7 @@
 #include "server/api/job.h"
 #include "server/api/job_request.h"
 #include "server/api/service_error.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/watch_hub.h"
 #include "tests/front/fake_worker_test.h"
 #include "tests/support/fake_job_store.h"

@@ -15,12 +15,12 @@
 
 #include "control/model/model_description.h"
 #include "server/adapters/served_adapters.h"
-#include "server/pictures/uploaded_pictures.h"
 #include "server/api/caller.h"
 #include "server/api/image_request.h"
 #include "server/api/job_request.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/job_admission.h"
 #include "server/serving/job_lifecycle.h"

@@ -131,7 +131,7 @@ absl::StatusOr<server::StoredPicture> TestImageService::PutPicture(const server:
 }
 
 absl::StatusOr<std::string> TestImageService::ReadPicture(const server::Caller& caller,
-                                                           const control::PictureUse& picture) {
+                                                          const control::PictureUse& picture) {
   return service_->ReadPicture(caller, picture);
 }
 

@@ -81,11 +81,12 @@ TEST(BatchInputTest, ALineOfABatchOfOpenAiHoldsItsRequestInABody) {
 }
 
 TEST(BatchInputTest, PicturesAreNamedByPathsRelativeToTheInput) {
-  std::istringstream input(R"({"prompt": "a", "image": "a.png", "mask": "/m.png", "strength": 5E-1})"
-                           "\n"
-                           R"({"custom_id": "1", "url": "/v1/jobs", "body": {"prompt": "b", "image": ["b.png", "c/d.png"]}})"
-                           "\n"
-                           R"({"prompt": "c"})");
+  std::istringstream input(
+      R"({"prompt": "a", "image": "a.png", "mask": "/m.png", "strength": 5E-1})"
+      "\n"
+      R"({"custom_id": "1", "url": "/v1/jobs", "body": {"prompt": "b", "image": ["b.png", "c/d.png"]}})"
+      "\n"
+      R"({"prompt": "c"})");
   BatchReader reader(input, BatchFormat::kJsonl, "folder");
   const BatchItem first = **reader.Next(), second = **reader.Next(), third = **reader.Next();
   ASSERT_TRUE(first.request.ok() && second.request.ok()) << first.request.status() << second.request.status();
@@ -96,9 +97,8 @@ TEST(BatchInputTest, PicturesAreNamedByPathsRelativeToTheInput) {
   EXPECT_THAT(second.pictures.images, ElementsAre("folder/b.png", "folder/c/d.png"));
   EXPECT_FALSE(third.pictures.given());
 
-  const std::vector<BatchItem> rows =
-      ItemsOf("prompt,image,mask,strength\na,b.png,c.png,0.25\nb,\"[\"\"1\"\", \"\"2\"\"]\",,\nc,12,,\n",
-              BatchFormat::kCsv);
+  const std::vector<BatchItem> rows = ItemsOf(
+      "prompt,image,mask,strength\na,b.png,c.png,0.25\nb,\"[\"\"1\"\", \"\"2\"\"]\",,\nc,12,,\n", BatchFormat::kCsv);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_THAT(rows[0].pictures.images, ElementsAre("b.png"));
   EXPECT_EQ(rows[0].pictures.mask, "c.png");
