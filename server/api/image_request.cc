@@ -159,12 +159,7 @@ absl::Status AddPictures(const ImageRequest& request, const RequestPictures& pic
   if (!request.strength.has_value() && !job.images.empty() && model == control::PictureInput::kStart) {
     job.strength = control::kUsualStrength;
   }
-  RETURN_IF_ERROR(control::CheckPictures(job, model));
-  if (job.mask.empty()) return absl::OkStatus();
-  const control::PictureUse &mask = job.mask.front(), &image = job.images.front();
-  if (mask.width == image.width && mask.height == image.height) return absl::OkStatus();
-  return base::ErrorOfField("mask", absl::StrCat(" has ", mask.width, "x", mask.height, " pixels and the image has ",
-                                                 image.width, "x", image.height, "; both must have one size"));
+  return control::CheckPictures(job, model);
 }
 
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,

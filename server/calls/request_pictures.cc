@@ -116,6 +116,13 @@ absl::StatusOr<RequestPictures> StorePictures(ImageService& service, UrlFetcher*
     }
     pictures.mask.push_back(*stored->mask);
   }
+  if (!pictures.mask.empty() && !pictures.images.empty()) {
+    const control::PictureUse &mask = pictures.mask.front(), &image = pictures.images.front();
+    if (mask.width != image.width || mask.height != image.height) {
+      return FieldError("mask", absl::StrCat(" has ", mask.width, "x", mask.height, " pixels and the image has ",
+                                             image.width, "x", image.height, "; both must have one size"));
+    }
+  }
   return pictures;
 }
 

@@ -24,8 +24,8 @@ struct GivenPictures {
 absl::StatusOr<GivenPictures> TakePictures(ImageRequest& request);
 
 // Reads, decodes and stores the pictures. `fetcher` reads URLs of other hosts; null: they are refused. Returns as
-// ImageService::PutPicture and FindFile do, and INVALID_ARGUMENT for a mask without an alpha channel. Adds sentences
-// for the caller to `warnings`.
+// ImageService::PutPicture and FindFile do, and INVALID_ARGUMENT for a mask without an alpha channel or of
+// another size than the first picture. Adds sentences for the caller to `warnings`.
 absl::StatusOr<RequestPictures> StorePictures(ImageService& service, UrlFetcher* fetcher, const Caller& caller,
                                               GivenPictures given, std::vector<std::string>& warnings);
 

@@ -24,6 +24,7 @@
 #include "server/api/image_request.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"
+#include "server/api/stored_picture.h"
 #include "server/serving/durable_image_service.h"
 #include "server/verification/certify.h"
 
@@ -128,11 +129,9 @@ class LocalItems final : public ItemMaker {
     server::ImageRequest request = *item.request;
     ASSIGN_OR_RETURN(const server::ServedModel* model, server::FindModel(request.model, models_));
     ASSIGN_OR_RETURN(GivenPictures pictures, files.Read(item.pictures, model->description->pictures));
-    SetSizeLike(pictures, *model->description, request);
-    ASSIGN_OR_RETURN(server::JobRequest job,
-                     server::ValidateImageRequest(request, models_, limits, SeedOfItem(folder_->seed(), item.index)));
-    RETURN_IF_ERROR(AddPictures(std::move(pictures), model->description->pictures, job.parameters));
-    return job;
+    request.strength = pictures.strength;
+    return server::ValidateImageRequest(request, models_, limits, SeedOfItem(folder_->seed(), item.index),
+                                        {.images = std::move(pictures.images), .mask = std::move(pictures.mask)});
   }
 
   std::string PictureFolder() const { return folder_->service_folder() + "/pictures"; }

@@ -73,7 +73,6 @@ void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription&
   const control::ImageSize size = control::SizeLike(model, {.height = first.height, .width = first.width});
   request.width = size.width;
   request.height = size.height;
-  request.size = absl::StrCat(size.width, "x", size.height);
 }
 
 absl::Status AddPictures(GivenPictures pictures, control::PictureInput model, control::JobParameters& job) {
