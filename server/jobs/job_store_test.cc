@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -280,6 +281,20 @@ TEST_P(JobStoreTest, CountsTheUsageOfAFailureOnceAndWithTheFailure) {
   ASSERT_TRUE(rows.ok()) << rows.status();
   ASSERT_THAT(*rows, SizeIs(1));
   EXPECT_EQ((*rows)[0].usage, usage);
+}
+
+TEST_P(JobStoreTest, StoresAnImageWhoseTimeIsNotANumber) {
+  const JobRecord job = Submit(4);
+  for (size_t i = 0; const double seconds : {std::nan(""), HUGE_VAL, -1.0, 0.5}) {
+    const KeyUsage usage = {.key = kTenant, .model = "tiny", .images = 1, .device_seconds = seconds};
+    const ImageOrigin origin = {.width = 64, .height = 64, .layout = "serial", .usage = usage};
+    EXPECT_EQ(store_->Finish(Claim(job.tasks[i++].id), "image", origin), absl::OkStatus()) << seconds;
+  }
+  const absl::StatusOr<std::vector<DayUsage>> rows = store_->Usage(AllDays(kTenant));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_THAT(*rows, SizeIs(1));
+  EXPECT_EQ((*rows)[0].usage.images, 4);
+  EXPECT_EQ((*rows)[0].usage.device_seconds, 1e8 + 0.5);
 }
 
 TEST_P(JobStoreTest, ShowsNoUsageToAKeyWithoutAName) {

@@ -1,5 +1,6 @@
 #include "server/jobs/usage_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -12,6 +13,13 @@ namespace {
 constexpr absl::CivilDay kFirstDay;  // 1970-01-01
 constexpr uint64_t kShards = 16;
 constexpr double kMicrosecondsPerSecond = 1e6;
+constexpr double kMostDeviceSeconds = 1e8;  // of one call
+
+// Workers measure the time. A wrong number must not keep an image from being stored, or make a total overflow.
+int64_t Microseconds(double seconds) {
+  if (!(seconds > 0)) return 0;  // NaN too
+  return std::llround(std::min(seconds, kMostDeviceSeconds) * kMicrosecondsPerSecond);
+}
 
 }  // namespace
 
@@ -19,7 +27,6 @@ int64_t UsageDayOf(absl::Time time) { return absl::ToCivilDay(time, absl::UTCTim
 
 absl::Status AddUsageRow(SqlDatabase& database, absl::Time now, uint64_t shard, const KeyUsage& usage) {
   if (usage.key.empty()) return absl::OkStatus();
-  const auto microseconds = static_cast<int64_t>(std::llround(usage.device_seconds * kMicrosecondsPerSecond));
   return database.Run(
       "INSERT INTO usage(day, tenant, model, shard, images, steps, device_microseconds) "
       "VALUES($1::bigint, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint) "
@@ -27,7 +34,7 @@ absl::Status AddUsageRow(SqlDatabase& database, absl::Time now, uint64_t shard, 
       "steps = usage.steps + excluded.steps, "
       "device_microseconds = usage.device_microseconds + excluded.device_microseconds",
       {UsageDayOf(now), SqlValue::Text(usage.key), SqlValue::Text(usage.model), static_cast<int64_t>(shard % kShards),
-       usage.images, usage.steps, microseconds});
+       usage.images, usage.steps, Microseconds(usage.device_seconds)});
 }
 
 absl::Status RemoveOldUsage(SqlDatabase& database) {

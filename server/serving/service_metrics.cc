@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <optional>
 
@@ -132,7 +133,8 @@ void ServiceMetrics::CountUsage(const KeyUsage& usage) {
   const prometheus::Labels labels = {{"key", key}, {"model", usage.model}};
   families_->usage_images.Add(labels).Increment(static_cast<double>(usage.images));
   families_->usage_steps.Add(labels).Increment(static_cast<double>(usage.steps));
-  families_->usage_seconds.Add(labels).Increment(usage.device_seconds);
+  // A counter that was NaN or infinite once would stay so.
+  if (std::isfinite(usage.device_seconds)) families_->usage_seconds.Add(labels).Increment(usage.device_seconds);
 }
 
 void ServiceMetrics::CountCachedPrompt() { families_->cache.Add({}).Increment(); }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace tessera::server {
 namespace {
 
@@ -39,6 +41,9 @@ TEST(ServiceMetricsTest, CountTheUsageOfNamedKeysAndOfAllOthersTogether) {
   for (const std::string& key : many) metrics.CountUsage({.key = key, .model = "tiny", .images = 1});
   metrics.CountUsage(usage);
   metrics.CountUsage(usage);
+  for (const double wrong : {std::nan(""), HUGE_VAL, -1.0}) {
+    metrics.CountUsage({.key = "alice", .model = "tiny", .device_seconds = wrong});
+  }
   const std::string text = metrics.Text({});
   EXPECT_THAT(text, AllOf(HasSubstr("tessera_usage_images_total{key=\"alice\",model=\"tiny\"} 2\n"),
                           HasSubstr("tessera_usage_steps_total{key=\"alice\",model=\"tiny\"} 16\n"),
