@@ -2,6 +2,7 @@
 #include "tests/support/serving_parts.h"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "server/api/caller.h"
@@ -88,6 +89,52 @@ TEST(ServingPartsTest, WhatRanInAGroupThatEndedIsQueuedAgain) {
   parts.jobs.OnDied(kGroup, absl::UnavailableError("the worker died"), /*blameless=*/true);
   EXPECT_EQ(parts.Waiting(), 1);
   EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kQueued);
+}
+
+// A job of the group "m-0", of one rank, which has made a step of the two that the job takes.
+struct CountedTask {
+  CountedTask() {
+    parts.metrics.NameKeys({kTenant});
+    task = parts.Submit(ServingParts::Request(/*steps=*/2));
+    Begin();
+  }
+  void Begin() {
+    EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
+    EXPECT_TRUE(parts.jobs.Claim(kGroup, task).ok());
+    parts.jobs.OnStarted(kGroup, task, {.steps = 2, .seconds = 0.5});
+    EXPECT_THAT(parts.jobs.Next(kGroup).step, ElementsAre(task));
+    parts.jobs.OnStepped(kGroup, {task}, 1);
+  }
+  // Complete once the task is forgotten.
+  std::string Metrics() { return parts.metrics.Text({}); }
+
+  ServingParts parts;
+  TaskId task = 0;
+};
+
+TEST(ServingPartsTest, TheUsageOfAnImageIsThatOfTheRunThatMadeIt) {
+  CountedTask counted;
+  counted.parts.jobs.OnDied(kGroup, absl::UnavailableError("the worker died"), /*blameless=*/true);
+  counted.parts.monitor.scheduler(counted.parts.monitor.Acquire()).groups().OnReady(kGroup);
+  counted.Begin();
+  EXPECT_THAT(counted.parts.jobs.Next(kGroup).decode, ElementsAre(counted.task));
+  counted.parts.jobs.OnStepped(kGroup, {counted.task}, 1);
+  counted.parts.jobs.OnDecoded(kGroup, counted.task, {.width = 1, .height = 1, .bytes = {1, 2, 3}}, {.steps = 2}, 0.25);
+  counted.parts.WaitUntilStored();
+  counted.parts.WaitUntilForgotten(counted.task);
+  EXPECT_THAT(counted.parts.store.usage(),
+              ElementsAre(KeyUsage{.key = kTenant, .model = "m", .images = 1, .steps = 2, .device_seconds = 2.75}));
+  EXPECT_THAT(counted.Metrics(), testing::HasSubstr("tessera_usage_steps_total{key=\"me\",model=\"m\"} 2\n"));
+}
+
+TEST(ServingPartsTest, TheUsageOfAFailureIsCountedOnce) {
+  CountedTask counted;
+  counted.parts.jobs.OnFailed(kGroup, counted.task, absl::InternalError("x"));
+  counted.parts.jobs.OnEnded(kGroup, counted.task);
+  counted.parts.WaitUntilForgotten(counted.task);
+  EXPECT_THAT(counted.parts.store.usage(),
+              ElementsAre(KeyUsage{.key = kTenant, .model = "m", .steps = 1, .device_seconds = 1.5}));
+  EXPECT_THAT(counted.Metrics(), testing::HasSubstr("tessera_usage_steps_total{key=\"me\",model=\"m\"} 1\n"));
 }
 
 TEST(ServingPartsTest, AdaptersAreNeededUntilTheirJobEndsAndAreANamedFailureWithoutTheirBytes) {

@@ -71,12 +71,27 @@ class FakeJobStore final : public server::JobStore {
                       const server::ImageOrigin& origin) override {
     if (on_finish) on_finish();
     return End(attempt, server::TaskState::kDone, [&](server::TaskRecord& task) {
+      usage_.push_back(origin.usage);
       task.image =
           server::StoredImage{.origin = origin, .id = absl::StrCat("img-", attempt.task), .bytes = file.size()};
     });
   }
-  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error, const server::KeyUsage&) override {
-    return End(attempt, server::TaskState::kFailed, [&](server::TaskRecord& task) { task.error = error; });
+  absl::Status Fail(const server::TaskAttempt& attempt, const absl::Status& error,
+                    const server::KeyUsage& usage) override {
+    return End(attempt, server::TaskState::kFailed, [&](server::TaskRecord& task) {
+      usage_.push_back(usage);
+      task.error = error;
+    });
+  }
+  absl::Status AddUsage(const server::KeyUsage& usage) override {
+    const std::lock_guard lock(mutex_);
+    usage_.push_back(usage);
+    return absl::OkStatus();
+  }
+  // Returns what Finish, Fail and AddUsage were to count, in the order of the calls.
+  std::vector<server::KeyUsage> usage() const {
+    const std::lock_guard lock(mutex_);
+    return usage_;
   }
   absl::Status FailQueued(uint64_t id, const absl::Status& error) override {
     const std::lock_guard lock(mutex_);
@@ -178,6 +193,7 @@ class FakeJobStore final : public server::JobStore {
 
   mutable std::mutex mutex_;
   server::StorageTrouble trouble_;
+  std::vector<server::KeyUsage> usage_;
   std::map<std::string, server::JobRecord> jobs_;
   std::map<uint64_t, std::string> job_of_;
   uint64_t last_task_ = 0;
