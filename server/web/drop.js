@@ -19,7 +19,7 @@ export function takeFiles({ offered, use, read }) {
     return offered() && clientX < box.right && clientY < box.bottom;
   };
   const take = (files, used) => {
-    if (files.length === 0) return;
+    if (files.length === 0 || document.querySelector("dialog[open]")) return;
     if (used) use(files);
     else read(files[0]);
   };
