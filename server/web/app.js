@@ -98,7 +98,7 @@ const stage = new Stage(jobs, {
   cancel: (entry) => jobs.cancel(entry).catch(complain),
   again: (entry) => {
     const { seed, ...request } = entry.request;
-    submit(request);
+    submit(request, () => pictures.renew(request));
   },
   edit: (entry, image) => {
     show({ ...entry.request, ...(image ? { seed: image.seed } : {}) });

@@ -376,7 +376,8 @@ export class RequestForm {
       const needed = this.schema.properties[name]["x-read-with"];
       row.hidden = needed !== undefined && !model.options.includes(needed);
     }
-    this.pictures.offer(model); // which calls #followPictures
+    this.pictures.offer(model);
+    this.#followPictures();
     const adapters = this.models.filter(({ id, parent }) => parent === (model.parent ?? model.id) && id !== model.id);
     for (const picker of this.pickers.values()) picker.offer(adapters);
     this.#placePickers();

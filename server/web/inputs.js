@@ -125,8 +125,10 @@ export class PictureInputs extends EventTarget {
   // Adapts the control to a model of GET /v1/models.
   offer({ picture_input: kind = "none", max_pictures: most = 0 }) {
     const known = Object.hasOwn(WORDS, kind);
-    this.kind = known ? kind : "none";
-    this.most = known ? most : 0;
+    const [now, limit] = known ? [kind, most] : ["none", 0];
+    if (this.kind === now && this.most === limit) return;
+    this.kind = now;
+    this.most = limit;
     this.#write();
     this.dispatchEvent(new Event("change"));
   }
@@ -165,19 +167,16 @@ export class PictureInputs extends EventTarget {
 
   // Uploads what is not uploaded yet. Returns the fields of the request; an error names the field that it is about.
   async sources() {
-    const fields = {};
-    const idOf = async (upload, field) => {
-      try {
-        return { file_id: await upload.id() };
-      } catch (error) {
-        throw Object.assign(error, { field });
-      }
-    };
     const { used, takesMask } = this;
     const mask = takesMask && used.length ? await used[0].maskUpload() : null;
-    for (const { upload } of used) fields.images = [...(fields.images ?? []), await idOf(upload, "images")];
-    if (mask) fields.mask = await idOf(mask, "mask");
-    return fields;
+    return this.#send(used.map(({ upload }) => upload), mask);
+  }
+
+  // Like sources, for the pictures and the mask of an earlier request, whose files may have expired.
+  async renew({ images = [], mask = null }) {
+    const uploads = [...this.known].flatMap(({ upload, masks }) => [upload, ...masks.map((each) => each.upload)]);
+    const uploadOf = ({ file_id: id }) => uploads.find(({ ids }) => ids.has(id)) ?? new Upload(null, "", id);
+    return this.#send(images.map(uploadOf), mask && uploadOf(mask));
   }
 
   // The address of the first picture of a request, where this tab has it; else null.
@@ -208,7 +207,7 @@ export class PictureInputs extends EventTarget {
   // Shows an error of the server. The next request uploads the files again.
   showError(text) {
     this.#complain(text);
-    for (const { upload, masks } of this.pictures) {
+    for (const { upload, masks } of this.known) {
       for (const each of [upload, ...masks.map((mask) => mask.upload)]) each.forget();
     }
   }
@@ -217,6 +216,20 @@ export class PictureInputs extends EventTarget {
     this.error.textContent = text;
     this.node.classList.add("wrong");
     this.button.focus();
+  }
+
+  async #send(uploads, mask) {
+    const fields = {};
+    const idOf = async (upload, field) => {
+      try {
+        return { file_id: await upload.id() };
+      } catch (error) {
+        throw Object.assign(error, { field });
+      }
+    };
+    for (const upload of uploads) fields.images = [...(fields.images ?? []), await idOf(upload, "images")];
+    if (mask) fields.mask = await idOf(mask, "mask");
+    return fields;
   }
 
   #choose() {
@@ -256,7 +269,7 @@ export class PictureInputs extends EventTarget {
       const part = painted > 0 ? `${Math.max(1, Math.round(100 * painted))} % painted` : picture.maskId ? "mask sent earlier" : "";
       if (part) about.append(`, ${part}`);
       if (address) {
-        buttons.append(element("button", { type: "button", id: "mask-button", onclick: () => this.#paint(picture) }, icon("brush"), painted > 0 ? "Change the mask" : "Paint a mask"));
+        buttons.append(element("button", { type: "button", id: "mask-button", onclick: () => this.#paint(picture) }, icon("brush"), painted > 0 ? "Change mask" : "Paint mask"));
       }
     }
     if (!sent) about.append(", not sent: the model takes ", plural(this.most, "picture"));

@@ -220,7 +220,7 @@ export class Stage {
           currentTarget.setAttribute("aria-pressed", String(this.compares));
           this.#updateCompare(actions.before(entry));
           if (!this.compares) return;
-          byId("pictures").scrollIntoView({ block: "nearest" });
+          this.compare.figure?.scrollIntoView({ block: "nearest" });
           this.compare.range.focus({ preventScroll: true });
         };
         buttons.push(element("button", { type: "button", id: "compare", "aria-pressed": String(this.compares), onclick: toggle }, icon("compare"), "Before and after"));

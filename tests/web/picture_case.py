@@ -13,6 +13,7 @@ import zlib
 from browser import wait_until
 from page_case import PageCase
 
+NAMES = "return [...document.querySelectorAll('.inputs .name')].map((each) => each.textContent)"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 FAKE = """
@@ -38,7 +39,7 @@ async function models(response) {
 async function schema(response) {
   const fields = await response.json();
   const source = { type: 'object', properties: { image_url: { type: 'string' }, file_id: { type: 'string' } } };
-  fields.properties.images = { type: ['array', 'null'], items: source, description: 'Pictures.' };
+  fields.properties.images = { type: ['array', 'null'], items: source, description: 'Pictures.', 'x-metadata-key': 'Pictures' };
   fields.properties.mask = { type: ['array', 'null'], items: source, description: 'A mask.' };
   fields.properties.strength = { type: ['number', 'null'], minimum: 0, maximum: 1, description: 'How much changes.' };
   return json(fields);
@@ -68,15 +69,16 @@ window.fetch = async (path, options = {}) => {
 """
 
 
-def write_png(path, width, height, pixel):
-    """Writes an RGB file, `pixel` being a function of x and y."""
+def write_png(path, width, height, pixel, text=None):
+    """Writes an RGB file, `pixel` being a function of x and y, which may have a text of parameters."""
     rows = b"".join(b"\0" + bytes(part for x in range(width) for part in pixel(x, y)) for y in range(height))
 
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.write_bytes(SIGNATURE + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    parameters = chunk(b"tEXt", b"parameters\0" + text.encode()) if text else b""
+    path.write_bytes(SIGNATURE + chunk(b"IHDR", header) + parameters + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
     return path
 
 
@@ -191,8 +193,9 @@ class PictureInputCase(PageCase):
 
     def add(self, path=None, before=0):
         """Chooses a file, and waits until the form has it."""
-        self.browser.type("#input-file", str(path or self.picture), clear=False)
-        self.wait_for_inputs(before + 1)
+        path = path or self.picture
+        self.browser.type("#input-file", str(path), clear=False)
+        wait_until(f"{path.name} is there", lambda: self.browser.run(NAMES)[before:] == [path.name])
 
     def wait_for_inputs(self, count):
         wait_until(f"{count} pictures", lambda: self.browser.run("return document.querySelectorAll('.inputs li').length") == count)

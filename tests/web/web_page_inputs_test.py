@@ -4,14 +4,14 @@ workers, in a real browser. The parts of the API that take pictures are in the p
 
 import base64
 import pathlib
+import struct
 import sys
 import unittest
 
 from accessibility import CONTRASTS, LEAST_CONTRAST, LEAST_TARGET, STOPS, wide_elements
 from browser import wait_until
-from picture_case import FAKE, Expected, Fingers, PictureInputCase, write_png
+from picture_case import FAKE, NAMES, Expected, Fingers, PictureInputCase, write_png
 
-NAMES = "return [...document.querySelectorAll('.inputs .name')].map((each) => each.textContent)"
 PASTE = """
 const bytes = Uint8Array.from(atob(arguments[0]), (char) => char.charCodeAt(0));
 const data = new DataTransfer();
@@ -55,6 +55,7 @@ class InputTest(PictureInputCase):
         self.assertEqual(self.sent()["images"], [{"file_id": self.ids()[1]}])
 
     def test_a_picture_is_pasted_and_text_that_is_pasted_with_one_is_not_replaced(self):
+        self.browser.choose("#field-model", "editor")  # which takes several
         self.paste("a title", "#field-prompt")
         self.paste()
         self.wait_for_inputs(1)
@@ -67,6 +68,14 @@ class InputTest(PictureInputCase):
         self.wait_for_inputs(0)
         self.browser.drop(self.picture, x=200)
         self.wait_for_inputs(1)
+
+    def test_parameters_that_are_read_leave_the_pictures_and_say_if_the_image_was_made_from_one(self):
+        made = write_png(pathlib.Path(self.folder.name, "made.png"), 8, 8, lambda x, y: (0, 0, 0), "a plum\nSteps: 3, Pictures: 4f1c")
+        self.add()
+        self.browser.drop(made, x=1200)
+        self.browser.wait_for_text("#notice-text", "The parameters of made.png are in the form. It was made from a picture, which is not in it.")
+        self.assertEqual(self.browser.value("#field-prompt"), "a plum")
+        self.assertEqual(self.browser.run(NAMES), ["shore.png"])
 
     def test_pictures_are_offered_for_models_that_take_them_alone(self):
         self.add()
@@ -235,6 +244,16 @@ class InputTest(PictureInputCase):
         wait_until("there are four", lambda: self.tiles() == 4)
         self.assertEqual([self.sent()[name] for name in ("images", "mask")], [first["images"], first["mask"]])
 
+    def test_files_of_an_earlier_request_that_have_expired_are_uploaded_again(self):
+        self.browser.run("window.fake.lifetime = 30")
+        self.add()
+        self.make("a red apple")
+        self.browser.click(".inputs .remove")
+        self.browser.click("#again")
+        wait_until("there are two", lambda: self.tiles() == 2)
+        self.assertEqual(self.files(), [self.picture.read_bytes()] * 2)
+        self.assertEqual(self.sent()["images"], [{"file_id": self.ids()[1]}])
+
 
 class MaskCase(PictureInputCase):
     """Masks that are painted, and what is uploaded of them."""
@@ -335,7 +354,7 @@ class MaskTest(MaskCase):
         self.browser.click("#mask-clear")
         self.assertEqual(self.browser.run("return document.activeElement.id"), "mask-pane")  # not at a button without use
         self.close_mask()
-        self.assertEqual(self.browser.text("#mask-button"), "Paint a mask")
+        self.assertEqual(self.browser.text("#mask-button"), "Paint mask")
         self.make("a red apple")
         self.assertNotIn("mask", self.sent())
         self.assertEqual(len(self.files()), 1)
@@ -391,6 +410,26 @@ class MaskTest(MaskCase):
             order.append(self.browser.run("return document.activeElement.id"))
         tools = ["brush", "eraser", "move", "size", "undo", "clear", "out", "fit", "in", "done"]
         self.assertEqual([each for each in order if each][:10], [f"mask-{name}" for name in tools])
+
+    def test_a_picture_that_is_stored_turned_has_a_mask_of_what_is_seen(self):
+        image = self.finished(prompt="an apple", size="96x64", output_format="jpeg")["images"][0]
+        data = self.call(f"/v1/images/{image['id']}")
+        # A directory with one entry: orientation (0x112), of type SHORT, 6.
+        exif = b"Exif\0\0MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, 6, 0, 0)
+        turned = pathlib.Path(self.folder.name, "turned.jpeg")
+        turned.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:])
+        self.expected = Expected(64, 96)
+        self.add(turned)
+        self.open_mask()
+        self.draw([(10, 80), (50, 90)], self.mouse)
+        self.assert_mask()
+
+    def test_nothing_is_pasted_while_a_mask_is_painted(self):
+        self.add()
+        self.open_mask()
+        self.browser.run(PASTE, base64.b64encode(self.other.read_bytes()).decode(), "", "#mask-pane")
+        self.close_mask()
+        self.assertEqual(self.browser.run(NAMES), ["shore.png"])
 
     def test_a_wide_picture_has_a_mask_of_its_own_size_to_the_edges(self):
         size = 301, 7
