@@ -243,6 +243,10 @@ absl::Status Translator::Add(FlatJsonMember member, bool from_prompt) {
     }
     case Meaning::kPicture:
       if (IsNothing(given.member)) return absl::OkStatus();
+      if (const std::string own = field->field; !own.empty() && IsOwn(own)) {
+        given.member.name = own;
+        return AddOwn(std::move(given), from_prompt);
+      }
       return FieldError(given.name, " is unknown: POST /v1/images/edits makes images from pictures; leave it out");
     case Meaning::kIgnored:
       Ignore(field->name);

@@ -16,7 +16,7 @@ enum class Meaning : uint8_t {
   kScale,     // the scale of that adapter
   kAdapters,  // a list of objects with the name and the scale of an adapter
   kClipSkip,  // counts the last layer: 1 skips none, and less is the model's default
-  kPicture,   // a picture, which only nothing may stand for
+  kPicture,   // a picture: `field` in bodies that have pictures, else only nothing may stand for it
   kIgnored,
 };
 

@@ -20,6 +20,8 @@
 namespace tessera::server {
 namespace {
 
+constexpr size_t kMaxSchemeBytes = 16;
+
 // One caller who waits for a generation, with or without a stream.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -114,15 +116,24 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const AnswerContext answer_;
 };
 
+// A picture of a form; with the fields of other clients it may be a URL.
+PictureSource SourceOf(absl::string_view content, bool foreign) {
+  const bool is_url =
+      foreign && (absl::StartsWith(content, "data:") || absl::StrContains(content.substr(0, kMaxSchemeBytes), "://"));
+  if (is_url) return {.image_url = std::string(content)};
+  return {.data = std::string(content)};
+}
+
 // Reads the body of an edit: a form, or JSON.
-absl::StatusOr<GenerationBody> ReadEdit(const HttpRequest& request) {
+absl::StatusOr<GenerationBody> ReadEdit(const HttpRequest& request, absl::Span<const ForeignClient> clients) {
   if (!absl::StartsWithIgnoreCase(request.Header("content-type").value_or(""), kFormMediaType)) {
-    return ReadGenerationBody(request.body, BodyKind::kEdit);
+    return ReadGenerationBody(request.body, BodyKind::kEdit, clients);
   }
-  ASSIGN_OR_RETURN(EditBody edit, ReadImageEditForm(request));
+  const bool foreign = !clients.empty();
+  ASSIGN_OR_RETURN(EditBody edit, ReadImageEditForm(request, foreign));
   GenerationBody body = std::move(edit.body);
-  for (const absl::string_view image : edit.images) body.request.images.push_back({.data = std::string(image)});
-  if (!edit.mask.empty()) body.request.mask.push_back({.data = std::string(edit.mask)});
+  for (const absl::string_view image : edit.images) body.request.images.push_back(SourceOf(image, foreign));
+  if (!edit.mask.empty()) body.request.mask.push_back(SourceOf(edit.mask, foreign));
   body.client_names.emplace("images", "image");
   return body;
 }
@@ -135,7 +146,7 @@ absl::StatusOr<GenerationBody> ReadBody(const ApiContext& context, const ApiCall
                                                        : absl::Span<const ForeignClient>();
     return ReadGenerationBody(call.request.body, kind, clients);
   }
-  ASSIGN_OR_RETURN(GenerationBody body, ReadEdit(call.request));
+  ASSIGN_OR_RETURN(GenerationBody body, ReadEdit(call.request, context.options.clients));
   if (body.request.images.empty()) return FieldError("image", " is missing; an edit needs a picture");
   RETURN_IF_ERROR(NameEditModel(context.service.ListModels(), body.request));
   return body;

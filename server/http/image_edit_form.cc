@@ -18,19 +18,25 @@ namespace {
 
 static_assert(kMaxEditPictures == control::kMaxPictures);
 
-constexpr char kImage[] = "image", kImages[] = "image[]", kMask[] = "mask";
+constexpr char kImage[] = "image", kImages[] = "image[]", kMask[] = "mask", kMaskImage[] = "mask_image";
 
 // Values are checked after they have been read.
 constexpr size_t kMostTextBytes = size_t{256} << 10;
 
 // The fields of a form: the pictures, and the other fields of an edit.
 struct FormFields {
-  FormFields() : others(BodyFields(BodyKind::kEdit)) {
+  explicit FormFields(bool foreign) : others(BodyFields(BodyKind::kEdit)) {
     std::erase_if(others, [](const BodyField& field) { return field.kind == BodyField::Kind::kPictures; });
     for (const char* name : {kImage, kImages, kMask}) {
       forms.push_back({.name = name, .is_file = true, .most = kMaxEditPictures, .most_bytes = kMaxPictureBytes});
     }
     forms.back().most = 1;
+    if (foreign) {
+      for (const char* name : {"url", "url[]", "reference_image", kMaskImage}) {
+        forms.push_back({.name = name, .is_file = true, .most = kMaxEditPictures, .most_bytes = kMaxPictureUrlBytes});
+      }
+      forms.back().most = 1;
+    }
     for (const BodyField& field : others) {
       const bool is_short = field.kind != BodyField::Kind::kText && field.kind != BodyField::Kind::kList;
       forms.push_back({.name = field.name.c_str()});
@@ -48,9 +54,9 @@ struct FormFields {
   std::vector<FormField> forms;
 };
 
-const FormFields& AllFields() {
-  static const FormFields fields;
-  return fields;
+const FormFields& AllFields(bool foreign) {
+  static const FormFields own(false), all(true);
+  return foreign ? all : own;
 }
 
 absl::Status WrongText(const FormPart& part, absl::string_view valid) {
@@ -65,10 +71,10 @@ absl::StatusOr<FlatJsonMember> ReadJson(const FormPart& part, absl::string_view 
   return FlatJsonMember{.name = part.field->name, .value = std::move(members->front().value)};
 }
 
-absl::StatusOr<FlatJsonMember> ReadMember(const FormPart& part) {
+absl::StatusOr<FlatJsonMember> ReadMember(const FormPart& part, const FormFields& fields) {
   constexpr absl::string_view kNumberBegins = "-0123456789";
   const auto scalar = [&](auto value) { return FlatJsonMember{.name = part.field->name, .value = JsonScalar(value)}; };
-  switch (AllFields().KindOf(*part.field)) {
+  switch (fields.KindOf(*part.field)) {
     case BodyField::Kind::kWholeNumber:
       return ReadJson(part, kNumberBegins, "a whole number");
     case BodyField::Kind::kNumber:
@@ -86,21 +92,23 @@ absl::StatusOr<FlatJsonMember> ReadMember(const FormPart& part) {
 }
 
 // A form's error with the names that this API has for the field, and with what an unknown field probably means.
-absl::Status NamedAsByCallers(const absl::Status& status) {
+absl::Status NamedAsByCallers(const absl::Status& status, bool foreign) {
   const std::string field = ErrorField(status);
   if (field.empty()) return status;
   std::vector<std::string> names;
-  for (const FormField& form : ImageEditFields()) names.emplace_back(form.name);
+  for (const FormField& form : ImageEditFields(foreign)) names.emplace_back(form.name);
   if (std::ranges::count(names, field) == 0) return UnknownField(field, names);
   if (field != kImages) return status;
   return FieldError(kImage, absl::StripPrefix(status.message(), kImages));
 }
 
 absl::Status AddPicture(const FormPart& part, EditBody& edit) {
-  const bool is_mask = part.field->name == absl::string_view(kMask);
+  const absl::string_view field = part.field->name;
+  const bool is_mask = field == kMask || field == kMaskImage;
   const char* const name = is_mask ? kMask : kImage;
   if (part.content.empty()) return FieldError(name, " is an empty file");
   if (is_mask) {
+    if (!edit.mask.empty()) return FieldError(name, " is given twice");
     edit.mask = part.content;
     return absl::OkStatus();
   }
@@ -113,20 +121,20 @@ absl::Status AddPicture(const FormPart& part, EditBody& edit) {
 
 }  // namespace
 
-absl::Span<const FormField> ImageEditFields() { return AllFields().forms; }
+absl::Span<const FormField> ImageEditFields(bool foreign) { return AllFields(foreign).forms; }
 
-absl::StatusOr<EditBody> ReadImageEditForm(const HttpRequest& request) {
+absl::StatusOr<EditBody> ReadImageEditForm(const HttpRequest& request, bool foreign) {
   ASSIGN_OR_RETURN(const std::string boundary, FormBoundary(request.Header("content-type").value_or("")));
   const absl::StatusOr<std::vector<FormPart>> parts =
-      ReadForm(request.body, boundary, ImageEditFields(), {.total_bytes = request.body.size()});
-  if (!parts.ok()) return NamedAsByCallers(parts.status());
+      ReadForm(request.body, boundary, ImageEditFields(foreign), {.total_bytes = request.body.size()});
+  if (!parts.ok()) return NamedAsByCallers(parts.status(), foreign);
   EditBody edit;
   std::vector<FlatJsonMember> members;
   for (const FormPart& part : *parts) {
     if (part.field->is_file) {
       RETURN_IF_ERROR(AddPicture(part, edit));
     } else {
-      ASSIGN_OR_RETURN(members.emplace_back(), ReadMember(part));
+      ASSIGN_OR_RETURN(members.emplace_back(), ReadMember(part, AllFields(foreign)));
     }
   }
   RETURN_IF_ERROR(ReadMembers(members, BodyKind::kEdit, edit.body));
