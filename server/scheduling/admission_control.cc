@@ -97,7 +97,7 @@ Admission AdmissionControl::Admit(const std::string& key, const ShapeClass& shap
     return {.status = std::move(fits), .expected_wait = absl::InfiniteDuration()};
   }
   const control::ModelCost& cost = capacity_.CostOf(shape.model);
-  const double flops = steps * control::StepFlops(cost, shape.work()) + control::DecodeFlops(cost, shape.work());
+  const double flops = steps * control::StepFlops(cost, shape.work()) + capacity_.CodecFlops(shape);
   Admission admission = WithinBounds(shape.model, flops, tasks);
   if (!admission.status.ok()) return admission;
   Admission own = WithinBoundsOf(key, bounds, shape.model, flops, tasks);
@@ -167,8 +167,7 @@ double AdmissionControl::QueuedDeviceSeconds(const std::string& model) const {
 
 void AdmissionControl::AddElsewhere(const SchedulerTask& task) {
   const control::ModelCost& cost = capacity_.CostOf(task.shape.model);
-  const double flops =
-      task.steps * control::StepFlops(cost, task.shape.work()) + control::DecodeFlops(cost, task.shape.work());
+  const double flops = task.steps * control::StepFlops(cost, task.shape.work()) + capacity_.CodecFlops(task.shape);
   elsewhere_[task.id] = {.key = task.key, .model = task.shape.model, .tasks = 1, .flops = flops};
   Work& work = elsewhere_of_[task.shape.model];
   ++work.tasks;

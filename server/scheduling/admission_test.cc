@@ -239,6 +239,62 @@ TEST(ShapeClasses, DifferByTheAdaptersThatChangeTheImage) {
   EXPECT_EQ(ShapeOf("m", model, idle), ShapeOf("m", model, plain));
 }
 
+control::JobParameters WithPictures(std::vector<control::ImageSize> sizes, bool has_mask = false) {
+  control::JobParameters job{.height = 512, .width = 512, .steps = 20};
+  for (const control::ImageSize& size : sizes) {
+    job.images.push_back({.width = static_cast<int32_t>(size.width), .height = static_cast<int32_t>(size.height)});
+  }
+  if (has_mask) job.mask.push_back({.width = 8, .height = 8});
+  return job;
+}
+
+TEST(ShapeClasses, DifferByTheTokensOfPicturesThatTheModelLooksAt) {
+  control::ModelCost model = Transformer();
+  model.reads_pictures = true;
+  const auto shape = [&](std::vector<control::ImageSize> sizes) { return ShapeOf("m", model, WithPictures(sizes)); };
+  EXPECT_EQ(shape({{1024, 1024}}), shape({{2000, 2000}})) << "both are resized to 1024x1024";
+  EXPECT_NE(shape({{1024, 1024}}), shape({}));
+  EXPECT_NE(shape({{1024, 1024}}), shape({{1024, 1024}, {1024, 1024}}));
+  EXPECT_NE(shape({{1024, 1024}}), shape({{672, 1568}}));
+  EXPECT_EQ(shape({{2000, 2000}}).pictures.pixels, 1024 * 1024);
+  EXPECT_EQ(shape({{2000, 2000}, {672, 1568}}).pictures.pixels, 1024 * 1024 + 672 * 1568);
+  EXPECT_EQ(shape({{2000, 2000}, {672, 1568}}).pictures.largest, 672 * 1568);
+}
+
+TEST(ShapeClasses, DoNotDifferByThePicturesThatImagesBeginFrom) {
+  const ShapeClass text = ShapeOf("m", Transformer(), WithPictures({}));
+  const ShapeClass begun = ShapeOf("m", Transformer(), WithPictures({{2000, 3000}}));
+  EXPECT_EQ(text, begun);
+  EXPECT_EQ(text.pictures.pixels, 0);
+  EXPECT_EQ(begun.pictures.pixels, 512 * 512) << "it is stretched to the image's size";
+  EXPECT_EQ(ShapeOf("m", Transformer(), WithPictures({{2000, 3000}}, /*has_mask=*/true)).pictures.pixels, 2 * 512 * 512)
+      << "it is encoded with and without what the mask covers";
+}
+
+TEST_F(AdmissionTest, CountsTheEncodingOfPictures) {
+  control::ModelCost model = UnitCost();
+  model.decode_flops_per_pixel = 1;  // a small image: 64 operations
+  scheduler_.capacity().SetModel("m", model);
+  ShapeClass shape = kSmall;
+  shape.pictures = {.pixels = 128, .largest = 64};
+  EXPECT_EQ(scheduler_.capacity().CodecFlops(shape), 64 + 128);
+  ASSERT_TRUE(scheduler_.admission().Admit("a", shape, 5, 1, {}).status.ok());
+  EXPECT_EQ(scheduler_.admission().Admit("b", kSmall, 5, 1, {}).expected_wait, absl::Seconds(5 + 1 + 2));
+}
+
+TEST_F(AdmissionTest, RefusesPicturesThatFitNoMemory) {
+  control::ModelCost model = UnitCost();
+  model.decode_values_per_pixel = 0.5;  // 2 bytes of the 300
+  scheduler_.capacity().SetModel("m", model);
+  ShapeClass shape = kSmall;
+  shape.pictures = {.pixels = 300, .largest = 150};
+  EXPECT_TRUE(scheduler_.admission().Admit("a", shape, 5, 1, {}).status.ok());
+  shape.pictures.largest = 151;
+  const Admission refused = scheduler_.admission().Admit("a", shape, 5, 1, {});
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("8x8 from these pictures"));
+}
+
 TEST(LearnedSpeed, FollowsWhatItSees) {
   LearnedSpeed speed(1.0);
   EXPECT_EQ(speed.SecondsPerFlop(kSmall), 1.0);

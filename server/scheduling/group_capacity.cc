@@ -26,16 +26,30 @@ const control::ModelCost& GroupCapacity::CostOf(const std::string& model) const 
   return cost == models_.end() ? kUnknown : *cost->second;
 }
 
+double GroupCapacity::CodecFlops(const ShapeClass& shape) const {
+  const control::ModelCost& cost = CostOf(shape.model);
+  return control::DecodeFlops(cost, shape.work()) + cost.decode_flops_per_pixel * shape.pictures.pixels;
+}
+
+double GroupCapacity::PeakBytesOf(const ShapeClass& shape, int32_t tasks, const GroupDescription& group) const {
+  const control::ModelCost& cost = CostOf(shape.model);
+  // One picture is encoded at a time, in bands over all ranks like the decoded image, with activations of at most the
+  // decoder's size.
+  const control::ModelCost codec = {.decode_values_per_pixel = cost.decode_values_per_pixel};
+  const control::ImageWork picture = {.size = {.height = 1, .width = static_cast<int64_t>(shape.pictures.largest)}};
+  return std::max(control::PeakBytes(cost, shape.work(), tasks, group.share),
+                  control::PeakBytes(codec, picture, 1, group.share));
+}
+
 bool GroupCapacity::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {
   const GroupDescription& description = group.description;
   // A single task is never refused for its rows, because its branches can also be run one after another.
   if (tasks > 1 && (int64_t{tasks} * shape.rows > MostRows(description) || group.apart.contains(shape))) return false;
-  const control::ModelCost& cost = CostOf(shape.model);
-  const double peak = control::PeakBytes(cost, shape.work(), tasks, description.share);
+  const double peak = PeakBytesOf(shape, tasks, description);
   if (description.memory_bytes > 0 && peak > description.memory_bytes) return false;
   // A batch may use at least as much memory as one of its tasks needs alone.
   return tasks == 1 || description.free_bytes == 0 ||
-         peak <= std::max(description.free_bytes, control::PeakBytes(cost, shape.work(), 1, description.share));
+         peak <= std::max(description.free_bytes, PeakBytesOf(shape, 1, description));
 }
 
 bool GroupCapacity::MayShareBatch(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {
@@ -64,16 +78,16 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
     if (group.description.model != shape.model || !models_.contains(shape.model)) continue;
     if (group.description.memory_bytes > largest) limit = group.description.memory_limit;
     largest = std::max(largest, group.description.memory_bytes);
-    needed = std::min(needed, control::PeakBytes(CostOf(shape.model), shape.work(), 1, group.description.share));
+    needed = std::min(needed, PeakBytesOf(shape, 1, group.description));
   }
   if (largest < 0) {
     return absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\""));
   }
   if (CouldEverRun(shape)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", BytesText(needed),
-                   " in addition to the weights; the largest group of this model has ", BytesText(largest),
-                   limit.empty() ? "" : absl::StrCat(" (", limit, ")"), ": ask for a smaller image"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "an image of ", shape.width, "x", shape.height, shape.pictures.pixels > 0 ? " from these pictures" : "",
+      " needs about ", BytesText(needed), " in addition to the weights; the largest group of this model has ",
+      BytesText(largest), limit.empty() ? "" : absl::StrCat(" (", limit, ")"), ": ask for a smaller image"));
 }
 
 bool GroupCapacity::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {
@@ -102,9 +116,7 @@ double GroupCapacity::Throughput(const std::string& model) const {
 }
 
 absl::Duration GroupCapacity::LeastJobTime(const ShapeClass& shape, int32_t steps, int32_t tasks) const {
-  const control::ModelCost& cost = CostOf(shape.model);
-  const double flops =
-      tasks * (steps * control::StepFlops(cost, shape.work()) + control::DecodeFlops(cost, shape.work()));
+  const double flops = tasks * (steps * control::StepFlops(CostOf(shape.model), shape.work()) + CodecFlops(shape));
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [id, group] : groups_.all()) {
     if (group.description.model != shape.model || !Fits(group, shape, 1)) continue;

@@ -28,6 +28,10 @@ class GroupCapacity final {
   const std::map<std::string, std::shared_ptr<const control::ModelCost>>& models() const { return models_; }
   const control::ModelCost& CostOf(const std::string& model) const;
 
+  // Returns the operations of encoding a task's pictures and of decoding its image. A pixel takes the encoder at most
+  // what it takes the decoder, which has one layer more on every level.
+  double CodecFlops(const ShapeClass& shape) const;
+
   // Fits: whether this many tasks can be one batch. MayShareBatch: whether they should be.
   bool Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
   bool MayShareBatch(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
@@ -53,6 +57,8 @@ class GroupCapacity final {
 
  private:
   int64_t MostRows(const GroupDescription& group) const;
+  // Returns the memory in bytes, without the weights, of the rank that needs most for a batch of tasks.
+  double PeakBytesOf(const ShapeClass& shape, int32_t tasks, const GroupDescription& group) const;
 
   const SchedulerOptions& options_;
   const GroupTable& groups_;

@@ -56,7 +56,7 @@ void KeyShares::Remove(const ScheduledTask& task, bool lost) {
   key.flops -= task.RemainingFlops();
   // Refund the operations that were charged but not executed.
   const bool decoded = task.phase == TaskPhase::kDecoding;
-  const double done = lost || task.charged == 0 ? 0 : task.issued * task.step_flops + (decoded ? task.decode_flops : 0);
+  const double done = lost || task.charged == 0 ? 0 : task.issued * task.step_flops + (decoded ? task.codec_flops : 0);
   key.charged -= task.charged - done;
   key.virtual_time -= (task.charged - done) / task.charged_weight;
 }

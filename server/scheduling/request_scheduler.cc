@@ -41,7 +41,7 @@ absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now
   const control::ModelCost& cost = capacity_.CostOf(spec.shape.model);
   ScheduledTask task{.spec = spec,
                      .step_flops = control::StepFlops(cost, spec.shape.work()),
-                     .decode_flops = control::DecodeFlops(cost, spec.shape.work())};
+                     .codec_flops = capacity_.CodecFlops(spec.shape)};
   task.spec.enqueued = std::min(spec.enqueued, now);
   absl::Time due = task.spec.enqueued + kDueAfter - spec.priority * kPriorityStep;
   if (spec.deadline) {

@@ -41,13 +41,13 @@ struct ScheduledTask {
   bool cancelled = false;          // must leave with the next plan
   int32_t issued = 0;              // steps issued
   double step_flops = 0;
-  double decode_flops = 0;
+  double codec_flops = 0;        // of encoding its pictures and of decoding its image
   double charged = 0;            // operations charged to its key for this run
   double charged_weight = 1;     // the key's weight at that time
   double preempted_seconds = 0;  // predicted duration of the tasks that went first while it was suspended
 
-  double TotalFlops() const { return spec.steps * step_flops + decode_flops; }
-  double RemainingFlops() const { return (spec.steps - issued) * step_flops + decode_flops; }
+  double TotalFlops() const { return spec.steps * step_flops + codec_flops; }
+  double RemainingFlops() const { return (spec.steps - issued) * step_flops + codec_flops; }
   WaitingClass ClassOf() const { return {.isolated = spec.isolated, .shape = spec.shape}; }
 };
 

@@ -1,9 +1,35 @@
 #include "server/scheduling/shape_class.h"
 
+#include <algorithm>
+
+#include "absl/status/statusor.h"
 #include "control/model/model_cost.h"
 #include "control/parameters/job_parameters.h"
+#include "control/pictures/kontext_size.h"
 
 namespace tessera::server {
+namespace {
+
+EncodedPictures PicturesOf(const control::ModelCost& cost, const control::JobParameters& job,
+                           control::ImageSize image) {
+  EncodedPictures pictures;
+  for (const control::PictureUse& picture : job.images) {
+    control::ImageSize size = image;
+    if (cost.reads_pictures) {
+      const absl::StatusOr<control::PictureSize> fitted =
+          control::KontextPictureSize({.width = picture.width, .height = picture.height}, /*auto_resize=*/true);
+      if (fitted.ok()) size = {.height = fitted->height, .width = fitted->width};
+    }
+    const double pixels = static_cast<double>(size.height) * static_cast<double>(size.width);
+    pictures.pixels += pixels;
+    pictures.largest = std::max(pictures.largest, pixels);
+  }
+  // FLUX.1 Fill also encodes its picture without what the mask covers; for other models this is an upper bound.
+  if (!job.mask.empty()) pictures.pixels *= 2;
+  return pictures;
+}
+
+}  // namespace
 
 control::ImageWork ShapeClass::work() const {
   return {.size = {.height = height, .width = width}, .text_tokens = text_tokens, .rows = rows};
@@ -19,7 +45,8 @@ ShapeClass ShapeOf(const std::string& name, const control::ModelCost& cost, cons
           .skipped_layers = parameters.options.skip_layers.layers,
           .guidance_rescaled = parameters.options.guidance_rescale > 0,
           .resolution_binned = parameters.resolution_binning,
-          .adapters = control::AdapterKey(parameters.adapters)};
+          .adapters = control::AdapterKey(parameters.adapters),
+          .pictures = PicturesOf(cost, parameters, work.size)};
 }
 
 }  // namespace tessera::server
