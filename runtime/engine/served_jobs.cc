@@ -274,9 +274,12 @@ absl::Status ServedJobs::ReserveMemory(std::span<DenoiseJob* const> batch) {
   const models::TokenGrid& grid = batch[0]->geometry.grid;
   control::ImageWork most = {.size = {.height = grid.height * cost.token_side, .width = grid.width * cost.token_side}};
   for (const DenoiseJob* job : batch) {
+    int64_t reference_tokens = 0;
+    for (const at::Tensor& reference : job->references) reference_tokens += reference.size(0);
     most.rows = std::max<int64_t>(most.rows, std::ssize(job->guidance.branches));
     for (const models::GuidanceBranch& branch : job->guidance.branches) {
-      if (branch.row.text.defined()) most.text_tokens = std::max(most.text_tokens, branch.row.text.size(0));
+      const int64_t text_tokens = branch.row.text.defined() ? branch.row.text.size(0) : 0;
+      most.text_tokens = std::max(most.text_tokens, text_tokens + reference_tokens);
     }
   }
   const double bytes = control::ActivationBytes(cost, most, std::ssize(batch), share);
