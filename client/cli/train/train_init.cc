@@ -17,6 +17,7 @@
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
+#include "control/training/trainable_model.h"
 #include "server/api/field_checks.h"
 
 namespace tessera::client {
@@ -75,6 +76,7 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
                    At(Stage::kModel, FindModel(options.model.model, options.model.model_folders)));
   ASSIGN_OR_RETURN(const control::ModelDescription model,
                    At(Stage::kModel, WorkerSession::DescribeAlone(session, interrupts, path)));
+  RETURN_IF_ERROR(control::CheckTrainable(model.pictures));
 
   control::TrainConfig config;
   config.model = path;

@@ -29,6 +29,7 @@
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
+#include "control/training/trainable_model.h"
 #include "server/api/generation_request.h"
 #include "server/api/prompt_tags.h"
 #include "server/api/request_fields.h"
@@ -124,6 +125,7 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(description_,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, load_.model)));
+    RETURN_IF_ERROR(control::CheckTrainable(description_.pictures));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(config_, description_));
     RETURN_IF_ERROR(control::CheckPredictionType(config_, description_));
     return parallel::CheckLayout(LayoutOf(config_), server::LayoutModelOf(description_, load_.dtype));

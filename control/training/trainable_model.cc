@@ -1,0 +1,19 @@
+#include "control/training/trainable_model.h"
+
+namespace tessera::control {
+
+absl::Status CheckTrainable(PictureInput pictures) {
+  if (pictures == PictureInput::kFill) {
+    return absl::InvalidArgumentError(
+        "model is FLUX.1 Fill, which is trained on pictures with masks; datasets have images and captions, so train a "
+        "model that makes images from text");
+  }
+  if (pictures == PictureInput::kReference) {
+    return absl::InvalidArgumentError(
+        "model is FLUX.1 Kontext, which is trained on pairs of pictures; datasets have images and captions, so train a "
+        "model that makes images from text");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::control
