@@ -1,5 +1,6 @@
 #include "runtime/denoising/denoise_job.h"
 
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "runtime/device/host_memory.h"
@@ -65,7 +66,8 @@ void BeginFromPicture(DenoiseJob& job, const models::Family& family, const Clean
   job.latents = kernels::WeightedSums({clean, noise}, {level.alpha, level.sigma}, std::nullopt).front();
   if (!start.mask.defined()) return;
   const at::Tensor mask = start.mask.to(noise.options()).expand(noise.sizes()).contiguous();
-  job.blend = {.mask = mask.unsqueeze(0), .clean = clean.unsqueeze(0), .noise = noise.unsqueeze(0)};
+  const at::Tensor blended = base::Planted("blend_noise_redrawn") ? noise.flip(0) : noise;
+  job.blend = {.mask = mask.unsqueeze(0), .clean = clean.unsqueeze(0), .noise = blended.unsqueeze(0)};
 }
 
 bool IsFinite(const DenoiseJob& job) { return !job.state.defined() || job.state[0].item<int64_t>() != 0; }

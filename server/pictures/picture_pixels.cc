@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/macros/planted.h"
 #include "control/pictures/displayed_pixel.h"
 #include "server/image/image_file.h"
 
@@ -48,8 +49,9 @@ control::Frames MaskOfAlpha(control::Frames frames) {
     frames.bytes.assign(frames.bytes.size(), 0);
     return frames;
   }
-  return WithThreeChannels(std::move(frames),
-                           [](const uint8_t* from, uint8_t* to) { std::memset(to, 255 - from[3], 3); });
+  return WithThreeChannels(std::move(frames), [](const uint8_t* from, uint8_t* to) {
+    std::memset(to, base::Planted("alpha_ignored") ? 0 : 255 - from[3], 3);
+  });
 }
 
 control::Frames Oriented(control::Frames frame, int orientation) {

@@ -65,6 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenBug{"references_at_the_image", "flux_kontext.0", "tests/golden-inputs"},
                     GoldenBug{"mean_of_the_picture", "flux_img2img.0", "tests/golden-inputs"},
                     GoldenBug{"mask_averaged", "flux_inpaint.1", "tests/golden-inputs"},
+                    GoldenBug{"blend_noise_redrawn", "flux_inpaint.1", "tests/golden-inputs"},
                     GoldenBug{"fill_channels_swapped", "flux_fill.0", "tests/golden-inputs"},
                     GoldenBug{"adapter_halves_not_exchanged", "flux_kohya_all", "tests/golden-inputs"},
                     GoldenBug{"adapter_patterns_are_whole_names", "flux_peft_patterns", "tests/golden-inputs"}),
