@@ -20,6 +20,7 @@
 #include "client/cli/option_text.h"
 #include "client/cli/serve/served_group.h"
 #include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
 #include "server/api/field_checks.h"
 #include "server/api/image_request.h"
 #include "server/api/job.h"

@@ -19,6 +19,7 @@
 #include "base/threads/start_thread.h"
 #include "base/time/steady_time.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/remote/sent_pictures.h"
 #include "server/api/field_checks.h"
 #include "server/api/proto_values.h"
 #include "server/image/image_file.h"
@@ -136,9 +137,11 @@ class RemoteItems final : public ItemMaker {
   }
 
   absl::Status Submit(const BatchItem& item) override {
+    server::ImageRequest request = *item.request;
+    RETURN_IF_ERROR(AddSentPictures(item.pictures, "image", "mask", request));
     const std::lock_guard lock(mutex_);
     queue_.push_back(
-        {.index = item.index, .request = MessageOf(*item.request, model_, SeedOfItem(folder_->seed(), item.index))});
+        {.index = item.index, .request = MessageOf(request, model_, SeedOfItem(folder_->seed(), item.index))});
     changed_.notify_one();
     return absl::OkStatus();
   }

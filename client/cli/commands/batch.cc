@@ -234,9 +234,6 @@ class Batch {
 
   absl::Status ErrorOf(const BatchItem& item) const {
     RETURN_IF_ERROR(item.request.status());
-    if (item.pictures.given() && !options_.server.url.empty()) {
-      return server::FieldError("image", " is given; items with pictures are made without --server");
-    }
     RETURN_IF_ERROR(CheckPictureFiles(item.pictures));
     return options_.server.url.empty() ? CheckRequest(*item.request) : absl::OkStatus();
   }

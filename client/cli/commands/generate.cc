@@ -112,7 +112,10 @@ class Generation {
     SetSizeLike(given, description_, request);
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
     if (!given.images.empty()) picture_key_ = PictureKey();
-    RETURN_IF_ERROR(AddPictures(std::move(given), description_.pictures, job));
+    job.images = std::move(given.images);
+    job.mask = std::move(given.mask);
+    job.strength = given.strength;
+    RETURN_IF_ERROR(control::CheckPictures(job, description_.pictures));
     return job;
   }
 
@@ -247,9 +250,7 @@ absl::Status CheckRemote(const GenerateOptions& options) {
     return absl::InvalidArgumentError(
         "--api-key-file, --server-ca and --idempotency-key are for --server, which is not given");
   }
-  const std::string local = options.pictures.given() ? "--image, --mask and --strength"
-                            : options.trace.empty()  ? LocalOption(options.model)
-                                                     : "--trace";
+  const std::string local = options.trace.empty() ? LocalOption(options.model) : "--trace";
   if (!local.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
   }
@@ -270,6 +271,7 @@ ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {
   return GenerateRemotely({.server = options.server,
                            .model = options.model.model,
                            .generation = options.generation,
+                           .pictures = options.pictures,
                            .idempotency_key = options.idempotency_key,
                            .preview_every = *preview_every,
                            .output = options.output,

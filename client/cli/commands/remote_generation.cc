@@ -15,6 +15,7 @@
 #include "client/cli/option_text.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/remote/sent_pictures.h"
 #include "server/api/proto_values.h"
 #include "server/api/request_limits.h"
 #include "server/image/image_file.h"
@@ -78,6 +79,7 @@ class RemoteGeneration {
     reporter_ = MakeReporter(
         {.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count.value_or(1) : 1});
     if (!request.ok()) return request.status();
+    RETURN_IF_ERROR(AddSentPictures(options_.pictures, "--image", "--mask", *request));
     ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
     ASSIGN_OR_RETURN(const v1::ImageRequest message, MessageOf(*request, options_, files.format()));
     ASSIGN_OR_RETURN(ServerConnection server, ConnectionTo(options_.server, ImageClientOptions().retries));

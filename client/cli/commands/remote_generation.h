@@ -7,6 +7,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/generation_options.h"
 #include "client/cli/interrupts.h"
+#include "client/cli/models/picture_options.h"
 #include "client/cli/remote/server_connection.h"
 
 namespace tessera::client {
@@ -15,6 +16,7 @@ struct RemoteGenerationOptions {
   ServerOptions server;
   std::string model;  // empty: the server's default
   GenerationOptions generation;
+  PictureOptions pictures;
   std::string idempotency_key;  // empty: a key that is unique to this command
   int32_t preview_every = 0;    // steps; 0: none
   std::string output;

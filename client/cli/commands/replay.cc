@@ -293,8 +293,10 @@ class Replay {
     if (options_.pictures.images.empty()) return absl::OkStatus();
     picture_key_ = PictureKey();
     ASSIGN_OR_RETURN(GivenPictures pictures, pictures_.Read(options_.pictures, model.pictures));
-    pictures.strength = metadata.strength.value_or(1);
-    RETURN_IF_ERROR(AddPictures(std::move(pictures), model.pictures, job));
+    job.images = std::move(pictures.images);
+    job.mask = std::move(pictures.mask);
+    job.strength = metadata.strength.value_or(1);
+    RETURN_IF_ERROR(control::CheckPictures(job, model.pictures));
     if (server::PictureNames(picture_key_, job.images) != metadata.images ||
         server::PictureNames(picture_key_, job.mask) != metadata.mask) {
       reporter_->OnWarning("the pictures are not those of the image, or another user made it");

@@ -13,7 +13,6 @@
 #include "base/macros/status_macros.h"
 #include "client/cli/option_text.h"
 #include "control/model/model_description.h"
-#include "control/parameters/job_parameters.h"
 #include "control/parameters/picture_input.h"
 #include "control/pictures/picture.h"
 #include "server/api/request_values.h"
@@ -73,13 +72,6 @@ void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription&
   const control::ImageSize size = control::SizeLike(model, {.height = first.height, .width = first.width});
   request.width = size.width;
   request.height = size.height;
-}
-
-absl::Status AddPictures(GivenPictures pictures, control::PictureInput model, control::JobParameters& job) {
-  job.images = std::move(pictures.images);
-  job.mask = std::move(pictures.mask);
-  job.strength = pictures.strength;
-  return control::CheckPictures(job, model);
 }
 
 std::string PictureKey() { return base::KeptSecret(base::UserDataFolder() + "/picture-key"); }

@@ -14,7 +14,6 @@
 #include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
-struct JobParameters;
 struct ModelDescription;
 enum class PictureInput : uint8_t;
 }  // namespace tessera::control
@@ -36,9 +35,6 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options);
 
 // Gives a request without a size the proportions of the first picture, at about the area of the model's default size.
 void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription& model, server::ImageRequest& request);
-
-// Adds the pictures to a job. Errors of control::CheckPictures.
-absl::Status AddPictures(GivenPictures pictures, control::PictureInput model, control::JobParameters& job);
 
 // The secret of this user with which images name the pictures that they were made from (server::PictureNames). The
 // first call creates it, in the folder of this user's data; if that fails, it is a key that nothing else has.
