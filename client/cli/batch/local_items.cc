@@ -129,6 +129,7 @@ class LocalItems final : public ItemMaker {
     limits.max_steps = limits.max_pixels = INT32_MAX;
     server::ImageRequest request = *item.request;
     ASSIGN_OR_RETURN(const server::ServedModel* model, server::FindModel(request.model, models_));
+    RETURN_IF_ERROR(model->unreadable);
     ASSIGN_OR_RETURN(GivenPictures pictures, files.Read(item.pictures, model->description->pictures));
     request.strength = pictures.strength;
     return server::ValidateImageRequest(request, models_, limits, SeedOfItem(folder_->seed(), item.index),
