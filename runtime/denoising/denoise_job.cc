@@ -66,7 +66,7 @@ void BeginFromPicture(DenoiseJob& job, const models::Family& family, const Clean
   job.latents = kernels::WeightedSums({clean, noise}, {level.alpha, level.sigma}, std::nullopt).front();
   if (!start.mask.defined()) return;
   const at::Tensor mask = start.mask.to(noise.options()).expand(noise.sizes()).contiguous();
-  const at::Tensor blended = base::Planted("blend_noise_redrawn") ? noise.flip(0) : noise;
+  const at::Tensor blended = base::Planted("blend_noise_redrawn") ? noise.flip({0}) : noise;
   job.blend = {.mask = mask.unsqueeze(0), .clean = clean.unsqueeze(0), .noise = blended.unsqueeze(0)};
 }
 
