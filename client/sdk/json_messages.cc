@@ -262,8 +262,13 @@ void WriteField(Writer& writer, const FieldDescriptor& field, const Message& mes
     case FieldDescriptor::CPPTYPE_BOOL:
       writer.Bool(reflection.GetBool(message, &field));
       break;
-    default:
-      Write(writer, reflection.GetString(message, &field));
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      WriteObject(writer, reflection.GetMessage(message, &field));
+      break;
+    default: {
+      const std::string text = reflection.GetString(message, &field);
+      Write(writer, field.type() == FieldDescriptor::TYPE_BYTES ? absl::Base64Escape(text) : text);
+    }
   }
 }
 
@@ -283,7 +288,9 @@ void WriteObject(Writer& writer, const Message& message) {
 absl::Status CheckNumbers(const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   for (const FieldDescriptor* field : FieldsOf(message)) {
-    for (int i = 0; field->message_type() != nullptr && i < reflection.FieldSize(message, field); ++i) {
+    const bool is_message = field->message_type() != nullptr;
+    if (is_message && !field->is_repeated()) RETURN_IF_ERROR(CheckNumbers(reflection.GetMessage(message, field)));
+    for (int i = 0; is_message && field->is_repeated() && i < reflection.FieldSize(message, field); ++i) {
       RETURN_IF_ERROR(CheckNumbers(reflection.GetRepeatedMessage(message, field, i)));
     }
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !std::isfinite(reflection.GetDouble(message, field))) {
