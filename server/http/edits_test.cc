@@ -293,7 +293,7 @@ TEST(FilesTest, AFileIsUsedByItsKeyUntilItIsDeleted) {
   EXPECT_EQ(api.Call("DELETE", "/v1/files/" + id).status, 404);
   EXPECT_EQ(api.Call("GET", "/v1/files/" + id).status, 404);
   EXPECT_THAT(ErrorOf(Edit(api, absl::StrCat(R"("images":[{"file_id":")", id, "\"}]"))), StartsWith("400 images: "));
-  EXPECT_THAT(ErrorOf(api.Call("POST", "/v1/files", form.substr(0, 300), type)), StartsWith("400 "));
+  EXPECT_THAT(ErrorOf(api.Call("POST", "/v1/files", form.substr(0, form.size() - 20), type)), StartsWith("400 "));
   EXPECT_EQ(api.Call("POST", "/v1/files", "{}").status, 415);
 }
 
