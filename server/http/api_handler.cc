@@ -20,6 +20,8 @@ namespace tessera::server {
 namespace {
 
 constexpr int kTaskThreads = 4;
+constexpr size_t kBytesOfPictures = size_t{64} << 10;  // a body of so many bytes has pictures
+constexpr int kSubmissionThreads = 8;
 
 std::vector<ApiRoute> AllRoutes(const ApiContext& context) {
   std::vector<ApiRoute> routes = GenerationRoutes(context);
@@ -189,7 +191,21 @@ void ApiHandler::Route(ApiCall call) {
   if (!call.request.has_body) {
     return call.reply->SendError(absl::UnavailableError("the server's keys have just changed; repeat the request"));
   }
-  match.route->handle(std::move(call));
+  HandleOn(*match.route, std::move(call));
+}
+
+// A submission that may wait for another server, which fetches its pictures or judges it, or for the decoder of its
+// pictures does so on separate threads, so that it delays no other call.
+void ApiHandler::HandleOn(const ApiRoute& route, ApiCall call) {
+  const RequestRules rules = gate_.rules();
+  const bool may_wait =
+      rules.fetcher != nullptr || rules.input_check != nullptr || call.request.body.size() >= kBytesOfPictures;
+  if (route.method != "POST" || !may_wait) {
+    return route.handle(std::move(call));
+  }
+  std::call_once(submissions_started_, [this] { submissions_ = std::make_unique<base::TaskPool>(kSubmissionThreads); });
+  submissions_->Post(
+      [&route, waiting = std::make_shared<ApiCall>(std::move(call))] { route.handle(std::move(*waiting)); });
 }
 
 absl::StatusOr<Caller> ApiHandler::CallerOf(const HttpRequest& request) const {

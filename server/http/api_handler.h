@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,12 +27,15 @@ class ApiHandler final : public HttpHandler {
  private:
   void Route(ApiCall call);
   absl::StatusOr<Caller> CallerOf(const HttpRequest& request) const;
+  void HandleOn(const ApiRoute& route, ApiCall call);
 
   const ApiOptions options_;
   const std::string base_path_;  // path of public_url
   CallGate& gate_;
   base::TaskPool pool_;  // for work on events of jobs
   const std::vector<ApiRoute> routes_;
+  std::once_flag submissions_started_;
+  std::unique_ptr<base::TaskPool> submissions_;  // for submissions that wait for other servers; null: none yet
 };
 
 }  // namespace tessera::server

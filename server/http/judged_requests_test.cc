@@ -1,13 +1,17 @@
 // Tests of requests that a service of the operator judges before they are accepted.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <boost/json.hpp>
+#include <future>
 #include <memory>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "server/fetch/input_check.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/scripted_web_server.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera::server {
 namespace {
@@ -21,9 +25,10 @@ constexpr char kBody[] = R"({"prompt":"a cat"})";
 // An API whose requests the server at `judge` judges.
 class JudgedApi : public ApiFixture {
  public:
-  explicit JudgedApi(const ScriptedWebServer& judge) {
-    gate().SetRules({.input_check = std::make_shared<InputCheck>(InputCheck::Options{
-                         .url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", judge.port(), "/")).value()})});
+  explicit JudgedApi(const ScriptedWebServer& judge, absl::Duration timeout = absl::Seconds(10)) {
+    gate().SetRules(
+        {.input_check = std::make_shared<InputCheck>(InputCheck::Options{
+             .url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", judge.port(), "/")).value(), .timeout = timeout})});
   }
 
   std::string Jobs() { return Call("GET", "/v1/jobs").body; }
@@ -75,6 +80,30 @@ TEST(JudgedRequestTest, ARequestIsJudgedOnceAndOnlyIfItIsOtherwiseAccepted) {
   EXPECT_EQ(judge.Requests()[0].body, R"({"prompt":"a cat","negative_prompt":"","images":[],"key":"anonymous"})");
   EXPECT_EQ(api.Call("POST", "/v1/images/generations", kBody).status, 200);
   EXPECT_THAT(judge.Requests(), SizeIs(2));
+}
+
+TEST(JudgedRequestTest, ASlowJudgementDelaysNoOtherCall) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  ScriptedWebServer judge([released](const ScriptedWebServer::Request&, ScriptedWebServer::Peer& peer) {
+    released.wait();
+    peer.Send(OkAnswer(R"({"allowed": true})"));
+  });
+  JudgedApi api(judge, absl::Minutes(1));
+  std::atomic<int> ended = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 16; ++i) {
+    callers.emplace_back([&] {
+      EXPECT_EQ(HttpTestClient(api.port(), absl::Minutes(2)).Call("POST", "/v1/jobs", kBody).status, 202);
+      ++ended;
+    });
+  }
+  WaitUntil("as many checks as may run at once", [&] { return judge.Requests().size() == 4; });
+  EXPECT_EQ(api.Call("GET", "/v1/models").status, 200);
+  EXPECT_EQ(ended, 0);
+  release.set_value();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_THAT(judge.Requests(), SizeIs(16));
 }
 
 }  // namespace

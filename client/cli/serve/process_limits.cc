@@ -21,12 +21,14 @@ constexpr int64_t kOwnFiles = 32;
 constexpr int64_t kFilesOfRank = 5;
 constexpr int64_t kFilesOfSharedStore = 16;
 constexpr int64_t kFilesOfNodes = 16;
+constexpr int64_t kFilesOfFetching = 40;
 constexpr int64_t kLeastConnections = 4;
 // Threads of a server without workers, including those of gRPC; per rank, the threads that watch it and the worker's
 // threads that do not compute.
 constexpr int64_t kOwnThreads = 56;
 constexpr int64_t kThreadsOfSharedStore = 6;
 constexpr int64_t kThreadsOfNodes = 24;
+constexpr int64_t kThreadsOfFetching = 24;
 constexpr int64_t kThreadsOfRank = 12;
 // Of a `tessera node` without ranks; for each rank, those that carry its channels and its worker's own, as above.
 constexpr int64_t kNodeFiles = 24;
@@ -57,6 +59,10 @@ ProcessNeeds NeedsOf(const server::ServerConfig& config) {
   if (config.nodes.enabled) {
     files += kFilesOfNodes;
     tasks += kThreadsOfNodes;
+  }
+  if (!config.picture_hosts.empty() || !config.input_check.url.empty()) {
+    files += kFilesOfFetching;
+    tasks += kThreadsOfFetching;
   }
   for (const server::GroupConfig& group : config.groups) {
     const int64_t ranks = RanksOf(group) * group.count;
