@@ -128,7 +128,7 @@ object RequestSchema(BodyKind kind) {
   base::ForEachField(
       [&](const auto& field, const auto& value) {
         const std::string name = ApiName(field.facts);
-        if (std::ranges::count(fields, name) > 0) properties[name] = FieldSchema(field, value);
+        if (!field.facts.half && std::ranges::count(fields, name) > 0) properties[name] = FieldSchema(field, value);
       },
       usual);
   if (kind != BodyKind::kJob) {
