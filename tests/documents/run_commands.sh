@@ -4,7 +4,7 @@
 # "./run-demo.sh" (which is run if the programs are those of its build folder); README.md shows no others. What
 # "docker run" runs in a container is run without one ("--detach": as with "&"). A model that
 # a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place, and tests/documents/adapters
-# that of PATH/TO/adapters, and tests/golden-inputs/images that of PATH/TO/pictures. A server is started on ports
+# that of PATH/TO/adapters, and tests/golden-inputs/images that of PATH/TO/pictures; model=NAME in a form names it too. A server is started on ports
 # that are free and ended with SIGTERM once it listens; one that is started with "&" stays until the next one, and calls of
 # curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
 # file NAME.png at the end of a line has to be a picture then. "tessera pull" downloads a tiny model of that name from a hub
