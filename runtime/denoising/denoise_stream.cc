@@ -162,6 +162,7 @@ DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankG
                                                               .text_work = TextWork(family, batch, row_groups_)});
   for (DenoiseJob* job : batch_) {
     next_steps_.push_back(job->next_step);
+    ids_.push_back(job->id);
     if (!job->state.defined()) job->state = FreshState(family.device());
     if (groups.pipe.rank() == 0) latents_.push_back(std::make_unique<PatchedLatents>(*job, patches));
   }
@@ -171,7 +172,7 @@ bool DenoiseStream::Continues(std::span<DenoiseJob* const> batch, std::span<cons
   if (!std::ranges::equal(batch, batch_) || !std::ranges::equal(row_groups, row_groups_)) return false;
   // A different job may have taken the place of one that ended.
   for (size_t j = 0; j < batch.size(); ++j) {
-    if (batch[j]->next_step != next_steps_[j]) return false;
+    if (batch[j]->next_step != next_steps_[j] || batch[j]->id != ids_[j]) return false;
   }
   return true;
 }

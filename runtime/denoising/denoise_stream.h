@@ -119,6 +119,7 @@ class DenoiseStream {
   std::vector<std::unique_ptr<PatchedLatents>> latents_;  // by job; only on stage 0
   std::map<int, OpenStep> open_;                          // by step of the stream
   std::vector<int> next_steps_;                           // by job
+  std::vector<uint64_t> ids_;                             // of the jobs; another job may lie where one has ended
   int steps_ = 0;                                         // number of steps that were started
   bool flushed_ = true;
 };
