@@ -83,6 +83,27 @@ TEST_F(DenoiserTest, AJobInABatchGivesWhatItGivesAlone) {
   EXPECT_TRUE(at::equal(b.latents, alone_second));
 }
 
+// A job that begins from a picture begins at a later step, and it may lie where a job that has ended lay.
+TEST_F(DenoiserTest, AnotherJobAtThePlaceAndTheStepOfOneIsNotTakenForIt) {
+  const auto later = [&] {
+    DenoiseJob job = Job("a very happy grinning face with big eyes", 2, 2.5, "ddim", 4);
+    job.id = 2;
+    job.sampler->BeginAt(1);
+    job.next_step = 1;
+    return job;
+  };
+  const at::Tensor alone = Run(later());
+
+  DenoiseJob job = Job("red apple", 1, 4, "ddim", 4);
+  job.id = 1;
+  DenoiseJob* batch[] = {&job};
+  Denoiser denoiser(*family_, groups_);
+  denoiser.Step(batch);
+  job = later();
+  while (!job.sampler->done()) denoiser.Step(batch);
+  EXPECT_TRUE(at::equal(job.latents, alone));
+}
+
 TEST_F(DenoiserTest, TheSameSeedGivesTheSameBitsAndAnotherSeedAnotherImage) {
   const at::Tensor one = Run(Job("red apple", 7, 4, "ddpm", 3));
   EXPECT_TRUE(at::equal(one, Run(Job("red apple", 7, 4, "ddpm", 3))));
