@@ -80,7 +80,9 @@ std::string FilePart(const std::string& name, const std::string& file) {
 // The number of files of pictures and handles.
 size_t StoredFiles(TestImageService& service) {
   size_t count = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(service.data_folder() + "/contents")) {
+  const std::string folder = service.data_folder() + "/contents";
+  if (!std::filesystem::exists(folder)) return 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.is_regular_file() && entry.path().filename() != "picture-secret") ++count;
   }
   return count;

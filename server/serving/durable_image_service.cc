@@ -175,8 +175,9 @@ absl::Status DurableImageService::Open() {
 
 std::function<std::string(const std::string&)> DurableImageService::PictureKeys() const {
   if (options_.picture_key != nullptr) return [key = options_.picture_key](const std::string&) { return key(); };
-  return [secret = base::KeptSecret(absl::StrCat(options_.data_folder, "/", kPictureSecret))](
-             const std::string& tenant) { return base::Sha256Of(absl::StrCat(secret, tenant)); };
+  return [path = absl::StrCat(options_.data_folder, "/", kPictureSecret)](const std::string& tenant) {
+    return base::Sha256Of(absl::StrCat(base::KeptSecret(path), tenant));
+  };
 }
 
 absl::Status DurableImageService::OpenStore() {
