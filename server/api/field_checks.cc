@@ -20,6 +20,14 @@ absl::Status FieldError(absl::string_view field, absl::string_view rest) {
   return status;
 }
 
+absl::Status WithFieldName(absl::string_view field, absl::Status error) {
+  if (error.ok()) return error;
+  absl::Status named(error.code(), absl::StrCat(field, error.message()));
+  error.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
+  named.SetPayload(kFieldUrl, absl::Cord(field));
+  return named;
+}
+
 std::string ErrorField(const absl::Status& status) {
   const auto payload = status.GetPayload(kFieldUrl);
   return payload.has_value() ? std::string(*payload) : "";

@@ -17,6 +17,9 @@ namespace tessera::server {
 // Returns INVALID_ARGUMENT about one field; the message is the field's name followed by `rest`.
 absl::Status FieldError(absl::string_view field, absl::string_view rest);
 
+// Puts the name of a field before the message of an error and keeps its code and details. OK stays OK.
+absl::Status WithFieldName(absl::string_view field, absl::Status error);
+
 // Returns the field name with which a FieldError's message begins; empty if the error is not about a field.
 std::string ErrorField(const absl::Status& status);
 

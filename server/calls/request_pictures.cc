@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,15 +15,9 @@ namespace {
 
 constexpr absl::string_view kDataUrl = "data:";
 
-// Adds the field's name to an error without one, whose message continues after it.
-absl::Status About(const std::string& field, const absl::Status& status) {
-  if (status.ok() || !ErrorField(status).empty()) return status;
-  const absl::Status named = FieldError(field, status.message());
-  absl::Status result(status.code(), named.message());
-  for (const absl::Status& from : {status, named}) {
-    from.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
-  }
-  return result;
+// An error about a URL has a field's name already.
+absl::Status About(const char* field, const absl::Status& status) {
+  return ErrorField(status).empty() ? WithFieldName(field, status) : status;
 }
 
 // Returns the bytes of a data URL in base64 (RFC 2397). The media type is not believed.

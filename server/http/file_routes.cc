@@ -51,26 +51,17 @@ absl::StatusOr<absl::string_view> ReadUpload(const HttpRequest& request) {
   return *file;
 }
 
-// Errors of the service continue after the name of a field.
-absl::Status About(const char* field, const absl::Status& status) {
-  absl::Status named(status.code(), absl::StrCat(field, status.message()));
-  FieldError(field, "").ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
-  return named;
-}
-
 void Upload(const ApiContext& context, const ApiCall& call) {
   const absl::StatusOr<absl::string_view> picture = ReadUpload(call.request);
   if (!picture.ok()) return call.reply->SendError(picture.status());
   const absl::StatusOr<UploadedFile> file = context.service.PutFile(call.caller, *picture);
-  if (!file.ok()) return call.reply->SendError(About("file", file.status()));
+  if (!file.ok()) return call.reply->SendError(WithFieldName("file", file.status()));
   call.reply->SendJson(200, base::PlainJson(FileObject(*file)));
 }
 
 void List(const ApiContext& context, const ApiCall& call) {
   const absl::StatusOr<std::vector<UploadedFile>> files = context.service.ListFiles(call.caller);
-  if (!files.ok()) return call.reply->SendError(About("file", files.status()));
+  if (!files.ok()) return call.reply->SendError(WithFieldName("file", files.status()));
   array all;
   for (const UploadedFile& file : *files) all.push_back(FileObject(file));
   call.reply->SendJson(200, base::PlainJson(object{{"object", "list"}, {"data", std::move(all)}, {"has_more", false}}));
@@ -78,14 +69,14 @@ void List(const ApiContext& context, const ApiCall& call) {
 
 void Get(const ApiContext& context, const ApiCall& call) {
   const absl::StatusOr<UploadedFile> file = context.service.FindFile(call.caller, call.parameters[0]);
-  if (!file.ok()) return call.reply->SendError(About("file_id", file.status()));
+  if (!file.ok()) return call.reply->SendError(WithFieldName("file_id", file.status()));
   call.reply->SendJson(200, base::PlainJson(FileObject(*file)));
 }
 
 void Delete(const ApiContext& context, const ApiCall& call) {
   const std::string& id = call.parameters[0];
   const absl::Status deleted = context.service.DeleteFile(call.caller, id);
-  if (!deleted.ok()) return call.reply->SendError(About("file_id", deleted));
+  if (!deleted.ok()) return call.reply->SendError(WithFieldName("file_id", deleted));
   call.reply->SendJson(200, base::PlainJson(object{{"id", id}, {"object", "file"}, {"deleted", true}}));
 }
 
