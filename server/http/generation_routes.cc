@@ -20,8 +20,6 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxSchemeBytes = 16;
-
 // One caller who waits for a generation, with or without a stream.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -118,9 +116,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 // A picture of a form; with the fields of other clients it may be a URL.
 PictureSource SourceOf(absl::string_view content, bool foreign) {
-  const bool is_url =
-      foreign && (absl::StartsWith(content, "data:") || absl::StrContains(content.substr(0, kMaxSchemeBytes), "://"));
-  if (is_url) return {.image_url = std::string(content)};
+  if (foreign && IsPictureUrl(content)) return {.image_url = std::string(content)};
   return {.data = std::string(content)};
 }
 

@@ -23,6 +23,7 @@ namespace tessera::server {
 namespace {
 
 constexpr size_t kMaxShownFieldName = 64;
+constexpr size_t kMaxSchemeBytes = 16;
 
 // Fields of OpenAI's clients that this server does not support.
 struct NotMade {
@@ -187,7 +188,7 @@ absl::Status ReadBytes(const FlatJsonMember& member, std::string& value) {
 
 // A picture may be given as its URL or its file in base64 alone.
 absl::Status ReadText(const std::string& list, const std::string& text, PictureSource& source) {
-  if (absl::StartsWith(text, "data:") || absl::StrContains(text.substr(0, 16), "://")) {
+  if (IsPictureUrl(text)) {
     source.image_url = text;
     return absl::OkStatus();
   }
@@ -364,6 +365,10 @@ absl::Status RenameImage(std::vector<FlatJsonMember>& members, ClientNames& name
 }
 
 }  // namespace
+
+bool IsPictureUrl(absl::string_view text) {
+  return absl::StartsWith(text, "data:") || absl::StrContains(text.substr(0, kMaxSchemeBytes), "://");
+}
 
 std::vector<BodyField> BodyFields(BodyKind kind) {
   GenerationBody body;

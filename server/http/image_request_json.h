@@ -24,6 +24,9 @@ struct GenerationBody {
   std::vector<std::string> ignored;  // for IgnoredFieldsWarning
 };
 
+// Whether a text that stands for a picture is a URL or a data URL; otherwise it is the file itself, in some form.
+bool IsPictureUrl(absl::string_view text);
+
 // Selects the fields that are valid in addition to the image's: some make sense only if the caller waits.
 enum class BodyKind : uint8_t { kGeneration, kEdit, kJob };
 
