@@ -203,6 +203,16 @@ absl::StatusOr<control::JobParameters> Validate(const ImageRequest& request, con
   return job;
 }
 
+void SetSizeLike(absl::Span<const control::PictureUse> pictures, const control::ModelDescription& model,
+                 ImageRequest& request) {
+  const bool has_size = request.width.has_value() || request.height.has_value();
+  if (has_size || pictures.empty() || pictures.front().width == 0) return;
+  const control::ImageSize size =
+      control::SizeLike(model, {.height = pictures.front().height, .width = pictures.front().width});
+  request.width = size.width;
+  request.height = size.height;
+}
+
 std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model) {
   const int64_t own = int64_t{model.default_width} * model.default_height;
   if (own == 0 || int64_t{job.width} * job.height <= kFarBeyond * own) return {};

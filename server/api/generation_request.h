@@ -19,6 +19,7 @@ namespace tessera::control {
 enum class Dtype;
 struct JobParameters;
 struct ModelDescription;
+struct PictureUse;
 }  // namespace tessera::control
 
 namespace tessera::server {
@@ -29,6 +30,11 @@ struct ImageRequest;
 // them). `names` selects the field names that errors use.
 absl::StatusOr<control::JobParameters> Validate(const ImageRequest& request, const control::ModelDescription& model,
                                                 FieldNames names = FieldNames::kCommandLine);
+
+// Gives a request without a width and height the proportions of the first picture, at about the area of the model's
+// default size. Has no effect without pictures, and if the size of the first is not known (0).
+void SetSizeLike(absl::Span<const control::PictureUse> pictures, const control::ModelDescription& model,
+                 ImageRequest& request);
 
 // Returns a warning for the user if the image is far larger than the sizes for which the model works well.
 std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model);

@@ -122,6 +122,11 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
   return output;
 }
 
+// Whether the text is the id or an alias of the model.
+bool HasName(const ServedModel& model, absl::string_view name) {
+  return name == model.id || std::ranges::find(model.aliases, name) != model.aliases.end();
+}
+
 const ServedAdapter* FindAdapter(const ServedModel& model, absl::string_view name) {
   const auto adapter = std::ranges::find(model.adapters, name, &ServedAdapter::name);
   return adapter == model.adapters.end() ? nullptr : &*adapter;
@@ -179,13 +184,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   ImageRequest sized = request;
   sized.width = size.width;
   sized.height = size.height;
-  if (!size.width.has_value() && !pictures.images.empty() && pictures.images.front().width > 0) {
-    const control::PictureUse& first = pictures.images.front();
-    const control::ImageSize like =
-        control::SizeLike(*model.description, {.height = first.height, .width = first.width});
-    sized.width = like.width;
-    sized.height = like.height;
-  }
+  SetSizeLike(pictures.images, *model.description, sized);
   // A random seed leaves room for the seeds that count up from it.
   sized.seed = request.seed.value_or(random_seed);
   if (!sized.steps.has_value()) sized.steps = StepsOfQuality(request.quality, *model.description, limits);
@@ -224,9 +223,7 @@ absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const Se
   if (name.empty()) return NamedModel{.model = &models.front()};
   std::vector<std::string> valid;
   for (const ServedModel& model : models) {
-    if (name == model.id || std::find(model.aliases.begin(), model.aliases.end(), name) != model.aliases.end()) {
-      return NamedModel{.model = &model};
-    }
+    if (HasName(model, name)) return NamedModel{.model = &model};
     valid.push_back(model.id);
     valid.insert(valid.end(), model.aliases.begin(), model.aliases.end());
   }
@@ -273,11 +270,10 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
 absl::Status NameEditModel(absl::Span<const ServedModel> models, ImageRequest& request) {
   const bool is_open = request.model.empty() || request.model == "default" || IsOpenAiImageModel(request.model);
   if (!is_open) return absl::OkStatus();
-  const auto has_name = [&](const ServedModel& model) {
-    return model.id == request.model || std::ranges::count(model.aliases, request.model) > 0 ||
-           FindAdapter(model, request.model) != nullptr;
+  const auto is_named = [&](const ServedModel& model) {
+    return HasName(model, request.model) || FindAdapter(model, request.model) != nullptr;
   };
-  if (std::ranges::any_of(models, has_name)) return absl::OkStatus();
+  if (std::ranges::any_of(models, is_named)) return absl::OkStatus();
   if (IsOpenAiImageModel(request.model) && std::ranges::none_of(models, &ServedModel::answers_to_openai_names)) {
     return absl::OkStatus();  // FindNamed refuses it
   }

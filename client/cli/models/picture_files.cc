@@ -12,10 +12,8 @@
 #include "base/files/user_folders.h"
 #include "base/macros/status_macros.h"
 #include "client/cli/option_text.h"
-#include "control/model/model_description.h"
 #include "control/parameters/picture_input.h"
 #include "control/pictures/picture.h"
-#include "server/api/request_values.h"
 #include "server/pictures/decode_picture.h"
 #include "server/pictures/picture_pixels.h"
 
@@ -63,15 +61,6 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
        "for FLUX.1 Fill and Kontext)",
        "X"},
       options.strength);
-}
-
-void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription& model, server::ImageRequest& request) {
-  const bool has_size = request.width.has_value() || request.height.has_value();
-  if (pictures.images.empty() || has_size || (!request.size.empty() && request.size != "auto")) return;
-  const control::PictureUse& first = pictures.images.front();
-  const control::ImageSize size = control::SizeLike(model, {.height = first.height, .width = first.width});
-  request.width = size.width;
-  request.height = size.height;
 }
 
 std::string PictureKey() { return base::KeptSecret(base::UserDataFolder() + "/picture-key"); }

@@ -14,12 +14,7 @@
 #include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
-struct ModelDescription;
 enum class PictureInput : uint8_t;
-}  // namespace tessera::control
-
-namespace tessera::server {
-struct ImageRequest;
 }
 
 namespace tessera::client {
@@ -32,9 +27,6 @@ struct GivenPictures {
 
 // The values must live as long as `app`.
 void AddPictureOptions(CLI::App& app, PictureOptions& options);
-
-// Gives a request without a size the proportions of the first picture, at about the area of the model's default size.
-void SetSizeLike(const GivenPictures& pictures, const control::ModelDescription& model, server::ImageRequest& request);
 
 // The secret of this user with which images name the pictures that they were made from (server::PictureNames). The
 // first call creates it, in the folder of this user's data; if that fails, it is a key that nothing else has.
