@@ -14,6 +14,11 @@ if(TESSERA_SANITIZE)
   # GCC's sanitizers make it report uninitialised reads inside the standard library.
   target_compile_options(tessera_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
+# Pictures are decoded in confined processes, which may not make the system calls that sanitizers need.
+set(TESSERA_DECODES_PICTURES 1)
+if(TESSERA_SANITIZE)
+  set(TESSERA_DECODES_PICTURES 0)
+endif()
 if(TESSERA_SANITIZE MATCHES thread)
   # ThreadSanitizer does not support fences, and GCC warns of them. The queues of Asio have locks, too.
   target_compile_definitions(tessera_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
