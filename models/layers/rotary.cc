@@ -6,9 +6,9 @@
 
 namespace tessera::models {
 
-at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim) {
+at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim, double theta) {
   const at::Tensor k = at::arange(0, dim, 2, positions.options());
-  const at::Tensor frequencies = 1.0 / at::pow(at::scalar_tensor(10000.0, positions.options()), k / dim);
+  const at::Tensor frequencies = 1.0 / at::pow(at::scalar_tensor(theta, positions.options()), k / dim);
   return at::outer(positions, frequencies);
 }
 

@@ -8,8 +8,8 @@
 
 namespace tessera::models {
 
-// Returns angles [positions, dim/2]: position · 10000^(−2k/dim), in the dtype of `positions` [positions].
-at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim);
+// Returns angles [positions, dim/2]: position · theta^(−2k/dim), in the dtype of `positions` [positions].
+at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim, double theta = 10000);
 
 // Returns the cosines and sines of angles [tokens, d/2] in `dtype` on `device`.
 Positions RotaryPositions(const at::Tensor& angles, at::ScalarType dtype, at::Device device);

@@ -17,9 +17,16 @@ constexpr TextEncoderEntry kTextEncoders[] = {
     {"CLIPTextModel", ReadClipEncoder},
     {"CLIPTextModelWithProjection", ReadProjectedClipEncoder},
     {"BertModel", ReadBertEncoder},
+    {"Qwen3Model", ReadQwen3Encoder},
+    {"Qwen3ForCausalLM", ReadQwen3Encoder},
+    {"Qwen2_5_VLForConditionalGeneration", ReadQwen25VlEncoder},
 };
 
 }  // namespace
+
+bool IsTextEncoder(std::string_view class_name) {
+  return std::ranges::find(kTextEncoders, class_name, &TextEncoderEntry::class_name) != std::end(kTextEncoders);
+}
 
 absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader) {
   const auto* const entry = std::ranges::find(kTextEncoders, class_name, &TextEncoderEntry::class_name);

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -53,6 +54,10 @@ TextEncoderConfig ReadT5Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadProjectedClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadBertEncoder(base::ConfigReader& reader);
+TextEncoderConfig ReadQwen3Encoder(base::ConfigReader& reader);
+TextEncoderConfig ReadQwen25VlEncoder(base::ConfigReader& reader);
+
+bool IsTextEncoder(std::string_view class_name);
 
 // Reads the config.json of an encoder of a class. Returns InvalidArgument for an unknown class, with the known ones,
 // and for an invalid field, with its name, its value and the valid values.
@@ -65,6 +70,7 @@ class SelectedStates {
 
   // Called for every state from 0 to the number of layers. state [b, t, width].
   void Add(int64_t index, const at::Tensor& state);
+  int64_t last() const { return *std::ranges::max_element(indices_); }  // of the selected states
   // Returns [b, t, width · states].
   at::Tensor Joined() const;
 

@@ -1,8 +1,69 @@
 #include "models/text_encoders/text_encoder_config.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 
 namespace tessera::models {
+namespace {
+
+// Returns the base of rotary positions: published files have it at the top, transformers 5 writes it in
+// "rope_parameters". Scaled positions are an error.
+double RopeTheta(base::ConfigReader& reader) {
+  double theta = reader.Number("rope_theta", 10000, 1, 1e12);
+  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
+    const base::Json* const parameters = reader.json().Find(key);
+    if (parameters == nullptr || parameters->is_null()) continue;
+    if (!parameters->is_object()) {
+      reader.AddError(key, "it must be an object");
+      continue;
+    }
+    const base::Json* const type = parameters->Find("rope_type");
+    const bool is_plain = type == nullptr || (type->AsString() != nullptr && *type->AsString() == "default");
+    if (!is_plain) reader.AddError(key, "rope_type must be \"default\"");
+    const base::Json* const base = parameters->Find("rope_theta");
+    if (base == nullptr) continue;
+    theta = base->AsNumber().value_or(0);
+    if (theta < 1 || theta > 1e12) reader.AddError(key, "rope_theta must be 1 to 1e12");
+  }
+  reader.Ignore({"rope_scaling", "rope_parameters"});
+  return theta;
+}
+
+// Reads the fields that the decoders share. `head_dim` is the default; without one it is the width over the heads.
+DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> head_dim) {
+  DecoderConfig config;
+  config.vocabulary = reader.RequiredInt("vocab_size", 1, 10'000'000);
+  config.width = reader.RequiredInt("hidden_size", 1, 65536);
+  config.heads = reader.RequiredInt("num_attention_heads", 1, 1024);
+  config.kv_heads = reader.Int("num_key_value_heads", config.heads, 1, 1024);
+  config.head_dim =
+      reader.Int("head_dim", head_dim.value_or(config.width / std::max<int64_t>(config.heads, 1)), 2, 1024);
+  config.hidden = reader.RequiredInt("intermediate_size", 1, 1'000'000);
+  config.layers = reader.RequiredInt("num_hidden_layers", 1, 1024);
+  config.positions = reader.Int("max_position_embeddings", 32768, 1, 10'000'000);
+  config.norm_eps = reader.Number("rms_norm_eps", 1e-6, 0, 1);
+  config.rope_theta = RopeTheta(reader);
+  reader.Choice("hidden_act", "silu", {"silu"});
+  if (reader.Bool("use_sliding_window", false)) {
+    reader.AddError("use_sliding_window", "a window of attention is not supported; it must be false");
+  }
+  for (const std::string& type : reader.Strings("layer_types", {})) {
+    if (type != "full_attention") reader.AddError("layer_types", "each must be \"full_attention\"");
+  }
+  reader.Ignore({"attention_dropout", "bos_token_id", "eos_token_id", "initializer_range", "max_window_layers",
+                 "model_type", "pad_token_id", "sliding_window", "use_cache"});
+  if (config.heads > 0 && config.kv_heads > 0 && config.heads % config.kv_heads != 0) {
+    reader.AddError("num_attention_heads",
+                    absl::StrCat("it must be a multiple of num_key_value_heads = ", config.kv_heads));
+  }
+  if (config.head_dim % 2 != 0) reader.AddError("head_dim", "it must be even");
+  return config;
+}
+
+}  // namespace
+
 T5Config ParseT5Config(base::ConfigReader& reader) {
   T5Config config;
   config.vocabulary = reader.Int("vocab_size", 32128, 1, 10'000'000);
@@ -61,6 +122,36 @@ BertConfig ParseBertConfig(base::ConfigReader& reader) {
   if (config.width % config.heads != 0) {
     reader.AddError("hidden_size", absl::StrCat("it must be a multiple of num_attention_heads = ", config.heads));
   }
+  return config;
+}
+
+DecoderConfig ParseQwen3Config(base::ConfigReader& reader) {
+  DecoderConfig config = ParseDecoder(reader, /*head_dim=*/128);
+  config.qk_norm = true;
+  config.qkv_bias = reader.Bool("attention_bias", false);
+  if (config.qkv_bias) reader.AddError("attention_bias", "it must be false");
+  return config;
+}
+
+DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader) {
+  reader.Ignore({"image_token_id", "text_config", "video_token_id", "vision_config", "vision_end_token_id",
+                 "vision_start_token_id", "vision_token_id"});
+  DecoderConfig config;
+  if (const base::Json* const nested = reader.json().Find("text_config"); nested != nullptr && !nested->is_null()) {
+    absl::StatusOr<base::ConfigReader> text =
+        base::ConfigReader::FromJson(*nested, absl::StrCat(reader.name(), ": text_config"));
+    if (!text.ok()) {
+      reader.AddError("text_config", "it must be an object");
+      return config;
+    }
+    config = ParseDecoder(*text, std::nullopt);
+    if (const absl::Status read = text->status(); !read.ok()) {
+      reader.AddError("text_config", std::string(read.message()));
+    }
+  } else {
+    config = ParseDecoder(reader, std::nullopt);
+  }
+  config.qkv_bias = true;
   return config;
 }
 

@@ -48,10 +48,30 @@ struct BertConfig {
   double norm_eps = 1e-12;
 };
 
+// A decoder-only language model.
+struct DecoderConfig {
+  int64_t vocabulary = 0;
+  int64_t width = 0;     // hidden_size
+  int64_t heads = 0;     // of queries
+  int64_t kv_heads = 0;  // of keys and values
+  int64_t head_dim = 0;
+  int64_t hidden = 0;  // intermediate_size
+  int64_t layers = 0;
+  int64_t positions = 0;  // maximum length of a text, in tokens
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
+  bool qk_norm = false;   // whether the heads of queries and keys are normalised
+  bool qkv_bias = false;  // whether their products have biases
+};
+
 // The configurations of the encoders by class. Errors are collected in the reader.
 T5Config ParseT5Config(base::ConfigReader& reader);
 ClipConfig ParseClipConfig(base::ConfigReader& reader, bool projected);
 BertConfig ParseBertConfig(base::ConfigReader& reader);
+DecoderConfig ParseQwen3Config(base::ConfigReader& reader);
+// The part of the model that reads texts, whether its fields are at the top, as in published files, or in
+// "text_config", as transformers 5 writes them.
+DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader);
 
 class ParamTable;
 class TextEncoder;

@@ -1,0 +1,126 @@
+#include "models/text_encoders/decoder_encoder.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/ops.h"
+#include "models/layers/rotary.h"
+#include "models/precision.h"
+
+namespace tessera::models {
+namespace {
+
+// The parts of a language model's names that come before "layers": as most files have them, and then as the model
+// without its head, as a model of texts and pictures of transformers 5, and as one of older versions.
+constexpr const char* kPrefixes[] = {"model.", "", "model.language_model.", "language_model.model."};
+
+std::vector<std::string> AliasesOf(const std::string& name) {
+  std::vector<std::string> aliases;
+  for (size_t i = 1; i < std::size(kPrefixes); ++i) aliases.push_back(kPrefixes[i] + name);
+  return aliases;
+}
+
+at::Tensor Add(ParamTable& table, const std::string& name, std::vector<int64_t> shape) {
+  return table.Add({.name = kPrefixes[0] + name, .shape = std::move(shape), .aliases = AliasesOf(name)});
+}
+
+LinearPart Part(const std::string& name, int64_t out) { return {kPrefixes[0] + name, out, AliasesOf(name)}; }
+
+// Rotates the first half of a head's channels with the second one. x [b, t, h, d]; tables [t, d/2].
+at::Tensor RotateHalves(const at::Tensor& x, const Positions& tables) {
+  const at::ScalarType wide = tables.cos.scalar_type();
+  const std::vector<at::Tensor> halves = x.to(wide).chunk(2, -1);
+  const at::Tensor cos = tables.cos.unsqueeze(1), sin = tables.sin.unsqueeze(1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
+}
+
+}  // namespace
+
+DecoderEncoder::Layer::Layer(const std::string& name, const DecoderConfig& config, ParamTable& table)
+    : attention_norm(Add(table, name + "input_layernorm.weight", {config.width})),
+      mlp_norm(Add(table, name + "post_attention_layernorm.weight", {config.width})),
+      qkv(ParamScope(table), config.width,
+          {Part(name + "self_attn.q_proj", config.heads * config.head_dim),
+           Part(name + "self_attn.k_proj", config.kv_heads * config.head_dim),
+           Part(name + "self_attn.v_proj", config.kv_heads * config.head_dim)},
+          {.role = LinearRole::kColumn, .bias = config.qkv_bias}),
+      out(ParamScope(table), config.heads * config.head_dim, {Part(name + "self_attn.o_proj", config.width)},
+          {.role = LinearRole::kRow, .bias = false}),
+      gate_and_value(ParamScope(table), config.width,
+                     {Part(name + "mlp.gate_proj", config.hidden), Part(name + "mlp.up_proj", config.hidden)},
+                     {.role = LinearRole::kColumn, .bias = false}),
+      mlp_out(ParamScope(table), config.hidden, {Part(name + "mlp.down_proj", config.width)},
+              {.role = LinearRole::kRow, .bias = false}) {
+  if (config.qk_norm) {
+    query_norm = Add(table, name + "self_attn.q_norm.weight", {config.head_dim});
+    key_norm = Add(table, name + "self_attn.k_norm.weight", {config.head_dim});
+  }
+}
+
+DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
+    : config_(config),
+      embedding_(Add(table, "embed_tokens.weight", {config.vocabulary, config.width})),
+      final_norm_(Add(table, "norm.weight", {config.width})) {
+  table.IgnoreInFile("lm_head.weight");
+  for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
+    layers_.emplace_back(absl::StrCat("layers.", i, "."), config, table);
+    table.LeaveBlock();
+  }
+}
+
+EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
+  const BroughtPart frame(input.weights, WeightResidency::kFrame);
+  SelectedStates states(input.states, config_.layers);
+  at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, width]
+  const at::ScalarType accumulation = AccumulationType(x.scalar_type());
+  at::Tensor bias = CausalBias(x);
+  if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);
+  const Positions tables = RotaryPositions(
+      RotaryAngles(at::arange(x.size(1), at::kDouble), config_.head_dim, config_.rope_theta), accumulation, x.device());
+  const int64_t queries = config_.heads * config_.head_dim, keys = config_.kv_heads * config_.head_dim;
+  const auto heads = [&](const at::Tensor& packed, const at::Tensor& norm) {
+    const at::Tensor split = packed.unflatten(-1, {-1, config_.head_dim});
+    const at::Tensor normalised = norm.defined() ? kernels::RmsNorm(split.contiguous(), norm, config_.norm_eps) : split;
+    return RotateHalves(normalised, tables).flatten(2);
+  };
+  const TextAttentionOptions attention{
+      .head_dim = config_.head_dim, .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)), .bias = bias};
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    states.Add(i, x);
+    if (i == states.last()) return {.hidden = states.Joined()};
+    const BroughtPart weights(input.weights, static_cast<int>(i));
+    const Layer& layer = layers_[static_cast<size_t>(i)];
+    const std::vector<at::Tensor> qkv =
+        layer.qkv.Forward(kernels::RmsNorm(x, layer.attention_norm, config_.norm_eps), context)
+            .split_with_sizes({queries, keys, keys}, -1);
+    const at::Tensor read =
+        TextAttention(heads(qkv[0], layer.query_norm), heads(qkv[1], layer.key_norm), qkv[2], attention);
+    x = x + layer.out.Forward(read, context);
+
+    const std::vector<at::Tensor> parts =
+        layer.gate_and_value.Forward(kernels::RmsNorm(x, layer.mlp_norm, config_.norm_eps), context).chunk(2, -1);
+    x = x + layer.mlp_out.Forward(kernels::Silu(parts[0]) * parts[1], context);
+  }
+  states.Add(config_.layers, kernels::RmsNorm(x, final_norm_, config_.norm_eps));
+  return {.hidden = states.Joined()};
+}
+
+namespace {
+
+TextEncoderConfig DescriptionOf(const DecoderConfig& config) {
+  return {.vocabulary = config.vocabulary,
+          .width = config.width,
+          .layers = config.layers,
+          .positions = config.positions,
+          .takes_left_padding = true,
+          .make = [config](ParamTable& table) { return std::make_unique<DecoderEncoder>(config, table); }};
+}
+
+}  // namespace
+
+TextEncoderConfig ReadQwen3Encoder(base::ConfigReader& reader) { return DescriptionOf(ParseQwen3Config(reader)); }
+
+TextEncoderConfig ReadQwen25VlEncoder(base::ConfigReader& reader) { return DescriptionOf(ParseQwen25VlConfig(reader)); }
+
+}  // namespace tessera::models
