@@ -25,6 +25,11 @@ at::Tensor Patchify(const at::Tensor& latents, int64_t patch) {
   return latents.reshape({b, c, h, patch, w, patch}).permute({0, 2, 4, 1, 3, 5}).reshape({b, h * w, c * patch * patch});
 }
 
+at::Tensor Padded(const at::Tensor& patches, int64_t tokens) {
+  const int64_t missing = tokens - patches.size(1);
+  return missing == 0 ? patches : at::constant_pad_nd(patches, {0, 0, 0, missing});
+}
+
 at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
   const int64_t b = tokens.size(0), c = tokens.size(2) / (patch * patch);
   at::Tensor split = tokens.reshape({b, grid.height, grid.width, c, patch, patch});

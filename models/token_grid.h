@@ -7,17 +7,22 @@
 
 namespace tessera::models {
 
-// The tokens of one whole image, row-major.
+// The tokens of one whole image, row-major, and after them those with which a transformer pads it.
 struct TokenGrid {
   int64_t height = 0;
   int64_t width = 0;
-  int64_t count() const { return height * width; }
+  int64_t padding = 0;
+  int64_t image() const { return height * width; }
+  int64_t count() const { return image() + padding; }
   bool operator==(const TokenGrid&) const = default;
 };
 
 // latents [b, c, h·p, w·p] → [b, h·w, c·p·p]. Features are ordered (channel, row, column) with the channel slowest, as
 // in a convolution's weight [out, c, p, p] and in FLUX's packed latents.
 at::Tensor Patchify(const at::Tensor& latents, int64_t patch);
+
+// Appends rows of zeros: [b, n, c] → [b, tokens, c].
+at::Tensor Padded(const at::Tensor& patches, int64_t tokens);
 
 // The inverse of Patchify: [b, h·w, c·p·p] with the channel slowest → [b, c, h·p, w·p].
 at::Tensor Unpack(const at::Tensor& tokens, TokenGrid grid, int64_t patch);

@@ -24,10 +24,14 @@ Positions Join(std::span<const Positions> parts) {
   return {.embedded = join(&Positions::embedded), .cos = join(&Positions::cos), .sin = join(&Positions::sin)};
 }
 
-Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, std::span<const TokenGrid> references,
-                         at::Device device) {
-  const Positions text = transformer.PlaceText(text_tokens, device);
+Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, TokenGrid grid,
+                         std::span<const TokenGrid> references, at::Device device) {
+  const Positions text = transformer.PlaceText(text_tokens, grid, device);
   return references.empty() ? text : Join(std::array{text, transformer.PlaceReferences(references, device)});
+}
+
+int64_t JointTokens(const Transformer& transformer, const at::Tensor& text) {
+  return transformer.joint_text() && text.defined() ? text.size(1) : 0;
 }
 
 int64_t TokensOf(std::span<const TokenGrid> grids) {
@@ -43,8 +47,11 @@ ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput&
     : transformer_(transformer),
       input_(input),
       context_(context),
-      positions_(transformer.Place(input.grid, input.patches.device()).Of(input.span)),
       prompt_(transformer.Read(input.text, input.extras, context)),
+      positions_(
+          transformer
+              .Place(input.grid, JointTokens(transformer, prompt_.text) + input.absent_text, input.patches.device())
+              .Of(input.span)),
       step_(transformer.EmbedStep(input.timestep, prompt_.vector, context)),
       conditioning_{} {
   if (input.text_mask.defined()) {
@@ -52,7 +59,8 @@ ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput&
   }
   std::vector<Positions> rows;
   if (transformer.joint_text()) {
-    rows.push_back(PlaceJointText(transformer, input.text.size(1), input.reference_grids, input.patches.device()));
+    rows.push_back(
+        PlaceJointText(transformer, prompt_.text.size(1), input.grid, input.reference_grids, input.patches.device()));
     conditioning_.references = TokensOf(input.reference_grids);
   }
   rows.push_back(positions_);

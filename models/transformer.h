@@ -29,15 +29,17 @@ struct TransformerInput {
   parallel::TokenSpan span;        // the tokens of the image that `patches` holds
   at::Tensor timestep;             // [b] in fp64, on the scale 0 … 1000; each family rounds as its reference does
   at::Tensor text;                 // [b, t, text width]; undefined for a family without text
+  int64_t absent_text = 0;         // tokens of joint text that a pass over a part of the image leaves out
   at::Tensor text_mask;            // [b, t], 1 for tokens and 0 for padding; undefined if there is no padding
   std::vector<at::Tensor> extras;  // [b, …] each: the other inputs of the family, as in ConditioningRow
   std::vector<at::Tensor> references;      // [b, m, features] each: the patches of pictures that the model looks at
   std::vector<TokenGrid> reference_grids;  // of each
 };
 
-// The positions of tokens, one row per token. A row depends only on its token and on the size of the image.
+// The positions of tokens, one row per token. A row depends only on its token, on the size of the image and on the
+// length of a joint text.
 struct Positions {
-  at::Tensor embedded;  // [tokens, D], added to the embedded patches; undefined if nothing is added
+  at::Tensor embedded;  // [tokens, …], read by Embed: what it adds to embedded patches; undefined if it reads nothing
   at::Tensor cos, sin;  // [tokens, d/2] of rotary positions in max(fp32, dtype); undefined if there are none
 
   Positions Of(parallel::TokenSpan span) const;
@@ -88,11 +90,11 @@ class Transformer {
   // Whether several threads may run passes at the same time.
   virtual bool serves_threads() const { return true; }
 
-  // Returns the positions of all tokens of an image, row by row. They are computed in fp64 on the host unless they are
-  // a table of the weights.
-  virtual Positions Place(TokenGrid grid, at::Device device) const = 0;
-  // Returns the positions of `tokens` tokens of joint text.
-  virtual Positions PlaceText(int64_t tokens, at::Device device) const { return {}; }
+  // Returns the positions of all tokens of an image, row by row, next to `text` tokens of joint text. They are computed
+  // in fp64 on the host unless they are a table of the weights.
+  virtual Positions Place(TokenGrid grid, int64_t text, at::Device device) const = 0;
+  // Returns the positions of `tokens` tokens of joint text next to an image of that grid.
+  virtual Positions PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const { return {}; }
 
   // Returns the positions of the tokens of reference pictures of these grids, one picture after another, for a model
   // that attends to such tokens (FLUX.1 Kontext). They are embedded as patches are, and the blocks process them as
@@ -125,8 +127,11 @@ class Transformer {
 };
 
 // Returns the positions of the joint text and of the references that follow it.
-Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, std::span<const TokenGrid> references,
-                         at::Device device);
+Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, TokenGrid grid,
+                         std::span<const TokenGrid> references, at::Device device);
+
+// The number of tokens of text [b, t, …] that take part in the attention over image tokens.
+int64_t JointTokens(const Transformer& transformer, const at::Tensor& text);
 
 // The number of tokens of pictures of these grids.
 int64_t TokensOf(std::span<const TokenGrid> grids);
@@ -150,8 +155,8 @@ class ForwardPass {
   const Transformer& transformer_;
   const TransformerInput& input_;
   const parallel::ForwardContext& context_;
-  Positions positions_;  // of the span
   const PromptState prompt_;
+  Positions positions_;  // of the span
   const StepEmbedding step_;
   Conditioning conditioning_;  // without modulation
 };

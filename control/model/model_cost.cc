@@ -69,7 +69,7 @@ int64_t ImageTokens(const ModelCost& cost, ImageSize size) {
 }
 
 bool IsGuided(const ModelCost& cost, const JobParameters& job) {
-  if (!cost.guidance_is_input) return job.guidance_scale > 1;
+  if (!cost.guidance_is_input) return job.guidance_scale > cost.guided_above;
   return job.options.true_cfg_scale > 1 && job.negative_prompt.has_value();
 }
 

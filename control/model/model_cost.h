@@ -59,6 +59,7 @@ struct ModelCost {
   bool joint_text = false;         // text takes part in the image's attention and is divided over ranks like it
   bool reads_pictures = false;     // the tokens of a job's pictures go with those of its text
   bool guidance_is_input = false;  // the guidance scale adds no branch; a true CFG scale does
+  double guided_above = 1;         // the guidance scale above which it adds a branch
   StandardSizes sizes;             // empty if the model has none
   parallel::TokenFlops flops;      // of all blocks, for one row of a step
   int32_t blocks = 1;
@@ -95,8 +96,9 @@ constexpr auto FieldsOf(const ModelCost*) {
       Field("text_tokens", &C::text_tokens, Integer{0, kMaxTokens}),
       Field("fixed_text_tokens", &C::fixed_text_tokens, Integer{0, kMaxTokens}), Field("joint_text", &C::joint_text),
       Field("reads_pictures", &C::reads_pictures), Field("guidance_is_input", &C::guidance_is_input),
-      Field("sizes", &C::sizes), Field("flops", &C::flops), Field("blocks", &C::blocks, Integer{1, 1 << 16}),
-      Field("values_per_token", &C::values_per_token, kCount), Field("values_per_block", &C::values_per_block, kCount),
+      Field("guided_above", &C::guided_above, base::Number{0, 1}), Field("sizes", &C::sizes), Field("flops", &C::flops),
+      Field("blocks", &C::blocks, Integer{1, 1 << 16}), Field("values_per_token", &C::values_per_token, kCount),
+      Field("values_per_block", &C::values_per_block, kCount),
       Field("encode_flops_per_token", &C::encode_flops_per_token, kCount),
       Field("decode_flops_per_pixel", &C::decode_flops_per_pixel, kCount),
       Field("decode_values_per_pixel", &C::decode_values_per_pixel, kCount));

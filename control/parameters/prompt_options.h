@@ -34,7 +34,12 @@ struct PromptOptions {
   std::string prompt_2, prompt_3, negative_prompt_2, negative_prompt_3;  // valid UTF-8 without NUL
   double true_cfg_scale = 1;    // classifier-free guidance of a model that also takes a guidance scale as input
   double guidance_rescale = 0;  // 0 … 1: how far the guided prediction is rescaled to the conditional one's deviation
-  int32_t clip_skip = 0;        // number of further CLIP layers to skip, for the positive prompt
+  // The norm of the guided prediction over the whole image is at most this many times the conditional one's; 0: no
+  // limit.
+  double cfg_normalization = 0;
+  // The part of the way from noise to the image after which steps run without guidance, 0 … 1.
+  double cfg_truncation = 1;
+  int32_t clip_skip = 0;  // number of further CLIP layers to skip, for the positive prompt
   SkipLayerGuidance skip_layers;
   OriginalSize original_size;
 
@@ -71,6 +76,7 @@ constexpr auto FieldsOf(const PromptOptions*) {
       Field("negative_prompt_2", &P::negative_prompt_2, kPrompt),
       Field("negative_prompt_3", &P::negative_prompt_3, kPrompt), Field("true_cfg_scale", &P::true_cfg_scale, kScales),
       Field("guidance_rescale", &P::guidance_rescale, kParts), Field("clip_skip", &P::clip_skip, base::Integer{0, 64}),
+      Field("cfg_normalization", &P::cfg_normalization, kScales), Field("cfg_truncation", &P::cfg_truncation, kParts),
       base::Inline(&P::skip_layers), base::Inline(&P::original_size));
 }
 
@@ -80,6 +86,8 @@ inline constexpr char kPrompt2[] = "prompt_2";
 inline constexpr char kPrompt3[] = "prompt_3";
 inline constexpr char kTrueCfgScale[] = "true_cfg_scale";
 inline constexpr char kGuidanceRescale[] = "guidance_rescale";
+inline constexpr char kCfgNormalization[] = "cfg_normalization";
+inline constexpr char kCfgTruncation[] = "cfg_truncation";
 inline constexpr char kClipSkip[] = "clip_skip";
 inline constexpr char kSkipLayers[] = "skip_layers";
 inline constexpr char kOriginalSize[] = "original_size";

@@ -28,6 +28,7 @@ int64_t ProjectionsOf(const parallel::BlockExchange& block) {
   const int64_t second = block.second_attention ? 4 : 0;
   switch (block.kind) {
     case parallel::BlockKind::kImage:
+    case parallel::BlockKind::kUnified:
       return 4 + second;
     case parallel::BlockKind::kCross:
       return 8 + second;  // includes the cross-attention between text and image

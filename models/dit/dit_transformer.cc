@@ -65,7 +65,7 @@ DitTransformer::~DitTransformer() = default;
 
 int64_t DitTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
 
-Positions DitTransformer::Place(TokenGrid grid, at::Device device) const {
+Positions DitTransformer::Place(TokenGrid grid, int64_t, at::Device device) const {
   const int64_t base = config_.sample_size / config_.patch;  // tokens along a side that positions are scaled to
   return {.embedded = SinCosTable(grid, config_.width(), static_cast<double>(base), /*scale=*/1,
                                   AccumulationType(dtype_), device),

@@ -21,7 +21,7 @@ class DitTransformer final : public Transformer {
 
   int num_blocks() const override { return static_cast<int>(config_.layers); }
   int64_t output_features() const override;
-  Positions Place(TokenGrid grid, at::Device device) const override;
+  Positions Place(TokenGrid grid, int64_t text, at::Device device) const override;
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override;
   StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,

@@ -42,6 +42,8 @@ struct GuidanceTerm {
   // Active in step i of n if n · start < i < n · stop.
   double start = -std::numeric_limits<double>::infinity();
   double stop = std::numeric_limits<double>::infinity();
+  // The term is active only while the sampler's timestep is at least this.
+  double least_timestep = -std::numeric_limits<double>::infinity();
 };
 
 struct GuidanceBranch {
@@ -49,7 +51,7 @@ struct GuidanceBranch {
   std::vector<GuidanceTerm> terms;
   std::vector<int> skipped_blocks;  // skipped in this branch's forward pass
 
-  std::optional<double> WeightAt(int step, int steps) const;
+  std::optional<double> WeightAt(int step, int steps, double timestep) const;
 };
 
 struct Guidance {
@@ -57,6 +59,12 @@ struct Guidance {
   // Lin et al., 2023, section 3.4: the sum is rescaled towards the standard deviation, over the whole image, of the
   // prediction of branch `conditional`. 0 disables rescaling.
   double rescale = 0;
+  // Z-Image: the norm of the sum over the whole image is at most this many times that of prediction `conditional`. 0:
+  // no limit.
+  double norm_limit = 0;
+  // Qwen-Image: the sum is scaled so that the norm of each patch of latents of this side is that of prediction
+  // `conditional`. 0: it is not scaled.
+  int64_t kept_norm_patch = 0;
   size_t conditional = 0;
 };
 
@@ -71,6 +79,8 @@ struct EncodedPrompt {
 enum class FlowSigmas {
   kSampler,  // the sampler's defaults
   kLinear,   // n values from 1 down to 1/n, before the shift
+  // The same values as torch.linspace computes them, which is in single precision.
+  kSingleLinear,
 };
 
 // The shape of one image's latents, [channels, height, width], and the grid of tokens that they become.
@@ -107,6 +117,9 @@ class Family {
   // Height and width must be valid by the family's description.
   virtual LatentGeometry Geometry(int64_t height, int64_t width) const = 0;
 
+  // How many tokens the transformer adds to those of an image.
+  virtual int64_t PaddingOf(TokenGrid grid) const { return 0; }
+
   // Whether rows with texts of different lengths can share a batch because padding is masked.
   virtual bool masks_padding() const = 0;
   virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
@@ -124,8 +137,8 @@ class Family {
     return 0;
   }
 
-  // ToPatches: latents [b, c, h, w] → the transformer's patches [b, n, features]. ToPrediction: the transformer's
-  // output → the sampler's input [b, c, h, w].
+  // ToPatches: latents [b, c, h, w] → the transformer's patches [b, n, features], without padding. ToPrediction: the
+  // transformer's output, with the padding of the geometry's grid → the sampler's input [b, c, h, w].
   virtual at::Tensor ToPatches(const at::Tensor& latents) const = 0;
   virtual at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const = 0;
 

@@ -110,10 +110,12 @@ AdaptableModel LatentFamily::adaptable() const {
 
 LatentGeometry LatentFamily::Geometry(int64_t height, int64_t width) const {
   const int64_t factor = autoencoder_config_.factor;
+  TokenGrid grid{.height = height / factor / patch_, .width = width / factor / patch_};
+  grid.padding = PaddingOf(grid);
   return {.channels = autoencoder_config_.latent_channels,
           .height = height / factor,
           .width = width / factor,
-          .grid = {.height = height / factor / patch_, .width = width / factor / patch_}};
+          .grid = grid};
 }
 
 at::Tensor LatentFamily::ToPatches(const at::Tensor& latents) const { return Patchify(latents, patch_); }

@@ -146,7 +146,7 @@ FluxTransformer::~FluxTransformer() = default;
 int64_t FluxTransformer::output_features() const { return config_.channels; }
 
 // Every text token is at (0, 0, 0), image tokens are at (0, row, column), and those of a reference at (1, row, column).
-Positions FluxTransformer::Place(TokenGrid grid, at::Device device) const {
+Positions FluxTransformer::Place(TokenGrid grid, int64_t, at::Device device) const {
   return PlaceGrid(grid, /*picture=*/0, device);
 }
 
@@ -170,7 +170,7 @@ Positions FluxTransformer::PlaceGrid(TokenGrid grid, int64_t picture, at::Device
   return RotaryPositions(at::cat({first, rows, columns}, 1), AccumulationType(dtype_), device);
 }
 
-Positions FluxTransformer::PlaceText(int64_t tokens, at::Device device) const {
+Positions FluxTransformer::PlaceText(int64_t tokens, TokenGrid, at::Device device) const {
   return RotaryPositions(at::zeros({tokens, config_.head_dim / 2}, at::kDouble), AccumulationType(dtype_), device);
 }
 

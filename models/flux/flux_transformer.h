@@ -23,8 +23,8 @@ class FluxTransformer final : public Transformer {
   int num_blocks() const override { return static_cast<int>(config_.double_blocks + config_.single_blocks); }
   bool joint_text() const override { return true; }
   int64_t output_features() const override;
-  Positions Place(TokenGrid grid, at::Device device) const override;
-  Positions PlaceText(int64_t tokens, at::Device device) const override;
+  Positions Place(TokenGrid grid, int64_t text, at::Device device) const override;
+  Positions PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const override;
   Positions PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const override;
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override;

@@ -173,7 +173,7 @@ at::Tensor HunyuanTransformer::PoolText(const at::Tensor& t5, const parallel::Fo
 int64_t HunyuanTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
 
 // The first half of a head's channels encodes the column, the second the row.
-Positions HunyuanTransformer::Place(TokenGrid grid, at::Device device) const {
+Positions HunyuanTransformer::Place(TokenGrid grid, int64_t, at::Device device) const {
   const int64_t base = kRopeBasePixels / 8 / config_.patch, half = config_.head_dim / 2;
   const HunyuanRopeRegion region = HunyuanRopeRegionFor(grid.height, grid.width, base);
   at::Tensor columns =

@@ -31,7 +31,7 @@ class HunyuanTransformer final : public Transformer {
   int num_blocks() const override { return static_cast<int>(config_.layers); }
   std::vector<parallel::LongSkip> long_skips() const override;
   int64_t output_features() const override;
-  Positions Place(TokenGrid grid, at::Device device) const override;
+  Positions Place(TokenGrid grid, int64_t text, at::Device device) const override;
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override;
   StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,

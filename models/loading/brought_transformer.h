@@ -25,16 +25,16 @@ class BroughtTransformer final : public Transformer {
   std::vector<parallel::LongSkip> long_skips() const override { return model_.long_skips(); }
   int64_t output_features() const override { return model_.output_features(); }
   bool serves_threads() const override { return false; }
-  Positions Place(TokenGrid grid, at::Device device) const override {
+  Positions Place(TokenGrid grid, int64_t text, at::Device device) const override {
     const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
-    Positions positions = model_.Place(grid, device);
+    Positions positions = model_.Place(grid, text, device);
     // The table may be one of the weights, which are released after this call.
     if (residency_ != nullptr && positions.embedded.defined()) positions.embedded = positions.embedded.clone();
     return positions;
   }
-  Positions PlaceText(int64_t tokens, at::Device device) const override {
+  Positions PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const override {
     const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
-    return model_.PlaceText(tokens, device);
+    return model_.PlaceText(tokens, grid, device);
   }
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override {

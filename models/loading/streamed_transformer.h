@@ -27,9 +27,11 @@ class StreamedTransformer final : public Transformer {
   std::vector<parallel::LongSkip> long_skips() const override { return frame_.model().long_skips(); }
   int64_t output_features() const override { return frame_.model().output_features(); }
   bool serves_threads() const override { return false; }
-  Positions Place(TokenGrid grid, at::Device device) const override { return frame_.model().Place(grid, device); }
-  Positions PlaceText(int64_t tokens, at::Device device) const override {
-    return frame_.model().PlaceText(tokens, device);
+  Positions Place(TokenGrid grid, int64_t text, at::Device device) const override {
+    return frame_.model().Place(grid, text, device);
+  }
+  Positions PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const override {
+    return frame_.model().PlaceText(tokens, grid, device);
   }
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override {

@@ -65,7 +65,7 @@ PixArtTransformer::~PixArtTransformer() = default;
 
 int64_t PixArtTransformer::output_features() const { return config_.patch * config_.patch * config_.out_channels; }
 
-Positions PixArtTransformer::Place(TokenGrid grid, at::Device device) const {
+Positions PixArtTransformer::Place(TokenGrid grid, int64_t, at::Device device) const {
   const int64_t base = config_.sample_size / config_.patch;  // tokens along a side that positions are scaled to
   return {.embedded = SinCosTable(grid, config_.width(), static_cast<double>(base), config_.interpolation_scale,
                                   AccumulationType(dtype_), device),

@@ -130,7 +130,7 @@ Sd3Transformer::~Sd3Transformer() = default;
 int64_t Sd3Transformer::output_features() const { return config_.patch * config_.patch * config_.channels; }
 
 // Rows of the centred crop of the table.
-Positions Sd3Transformer::Place(TokenGrid grid, at::Device) const {
+Positions Sd3Transformer::Place(TokenGrid grid, int64_t, at::Device) const {
   const int64_t side = config_.position_side;
   const at::Tensor crop = positions_.view({side, side, config_.width()})
                               .narrow(0, (side - grid.height) / 2, grid.height)

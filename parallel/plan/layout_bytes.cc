@@ -32,6 +32,7 @@ std::vector<AttentionRows> Attentions(const BlockExchange& block) {
       break;
     case BlockKind::kJoint:
     case BlockKind::kFused:
+    case BlockKind::kUnified:
       attentions.push_back({.queries = block.text_ends ? TokenRows::kImage : kAll, .keys = kAll});
   }
   if (block.second_attention) attentions.push_back({});
@@ -54,6 +55,9 @@ std::vector<TokenRows> RowProducts(const BlockExchange& block) {
       break;
     case BlockKind::kFused:
       products = {kAll};
+      break;
+    case BlockKind::kUnified:
+      products = {kAll, kAll};
   }
   if (block.second_attention) products.push_back(TokenRows::kImage);
   return products;
@@ -123,7 +127,7 @@ class RankOfPass {
 
 bool ExchangeModel::joint_text() const {
   return std::ranges::any_of(blocks, [](const BlockExchange& block) {
-    return block.kind == BlockKind::kJoint || block.kind == BlockKind::kFused;
+    return block.kind == BlockKind::kJoint || block.kind == BlockKind::kFused || block.kind == BlockKind::kUnified;
   });
 }
 

@@ -46,6 +46,7 @@ TokenFlops FlopsOf(const BlockCost& block) {
       break;
     case BlockKind::kJoint:
     case BlockKind::kFused:
+    case BlockKind::kUnified:
       flops.text = flops.image;
       flops.image_text_pair = 2 * pair;
       flops.text_pair = pair;

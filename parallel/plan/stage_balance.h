@@ -14,12 +14,13 @@ namespace tessera::parallel {
 
 // How a transformer block processes image and text tokens.
 enum class BlockKind : uint8_t {
-  kImage,  // attention among image tokens, MLP
-  kCross,  // kImage, and attention of image tokens to text
-  kJoint,  // one attention over both; separate weights and MLP for each
-  kFused,  // one attention and one MLP over both, joined
+  kImage,    // attention among image tokens, MLP
+  kCross,    // kImage, and attention of image tokens to text
+  kJoint,    // one attention over both; separate weights and MLP for each
+  kFused,    // one attention and one MLP over both, joined
+  kUnified,  // one attention, then one MLP over both
 };
-constexpr auto NamesOf(BlockKind) { return std::array{"image", "cross", "joint", "fused"}; }
+constexpr auto NamesOf(BlockKind) { return std::array{"image", "cross", "joint", "fused", "unified"}; }
 
 struct BlockCost {
   BlockKind kind = BlockKind::kImage;

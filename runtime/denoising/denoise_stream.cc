@@ -244,7 +244,9 @@ void DenoiseStream::Compute(const parallel::StageOp& op) {
         conditions.push_back(condition.unsqueeze(0));
       }
     }
-    patches = WithConditions(family_.ToPatches(at::cat(scaled)).to(family_.dtype()), conditions);
+    const at::Tensor of_image =
+        models::Padded(family_.ToPatches(at::cat(scaled)), latents_.front()->tokens(op.patches));
+    patches = WithConditions(of_image.to(family_.dtype()), conditions);
   }
   const auto open = open_.find(op.step);
   for (size_t g = 0; g < forwards_.size(); ++g) {

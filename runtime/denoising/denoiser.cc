@@ -93,7 +93,8 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
     steps.push_back(job->next_step);
   }
   // [jobs, n, features]
-  const at::Tensor patches = WithConditions(family_.ToPatches(at::cat(scaled)).to(family_.dtype()), conditions);
+  const at::Tensor of_image = models::Padded(family_.ToPatches(at::cat(scaled)), geometry.grid.count());
+  const at::Tensor patches = WithConditions(of_image.to(family_.dtype()), conditions);
   const std::vector<RowGroup> groups = GroupRows(batch, family_);
   std::vector<at::Tensor> predictions;
   for (size_t g = 0; g < groups.size(); ++g) {

@@ -113,7 +113,7 @@ TEST_F(DenoiserTest, TheSameSeedGivesTheSameBitsAndAnotherSeedAnotherImage) {
 TEST_F(DenoiserTest, GuidanceOfOneIsTheConditionalPredictionAlone) {
   DenoiseJob job = Job("red apple", 1, 1, "ddim", 4);
   EXPECT_EQ(job.guidance.branches.size(), 1);
-  EXPECT_EQ(job.guidance.branches[0].WeightAt(0, 1), 1);
+  EXPECT_EQ(job.guidance.branches[0].WeightAt(0, 1, /*timestep=*/500), 1);
 }
 
 TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
@@ -141,12 +141,12 @@ class CountingTransformer final : public models::Transformer {
   bool joint_text() const override { return counted_.joint_text(); }
   std::vector<parallel::LongSkip> long_skips() const override { return counted_.long_skips(); }
   int64_t output_features() const override { return counted_.output_features(); }
-  models::Positions Place(models::TokenGrid grid, at::Device device) const override {
+  models::Positions Place(models::TokenGrid grid, int64_t text, at::Device device) const override {
     ++counts.sizes;
-    return counted_.Place(grid, device);
+    return counted_.Place(grid, text, device);
   }
-  models::Positions PlaceText(int64_t tokens, at::Device device) const override {
-    return counted_.PlaceText(tokens, device);
+  models::Positions PlaceText(int64_t tokens, models::TokenGrid grid, at::Device device) const override {
+    return counted_.PlaceText(tokens, grid, device);
   }
   models::PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                            const parallel::ForwardContext& context) const override {

@@ -59,7 +59,9 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, const models
     for (size_t j = 0; j < batch.size(); ++j) {
       if (b >= batch[j]->guidance.branches.size()) continue;
       const models::GuidanceBranch& branch = batch[j]->guidance.branches[b];
-      if (!branch.WeightAt(batch[j]->next_step, batch[j]->sampler->num_steps())) continue;
+      if (!branch.WeightAt(batch[j]->next_step, batch[j]->sampler->num_steps(),
+                           batch[j]->sampler->timestep(batch[j]->next_step)))
+        continue;
       std::vector<std::vector<int64_t>> shapes;
       for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
       for (const models::TokenGrid& grid : batch[j]->reference_grids) shapes.push_back({grid.height, grid.width});
@@ -92,9 +94,11 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
   std::vector<int64_t> shape = family.ToPatches(none).sizes().vec();
   shape[1] = 0;
   const DenoiseJob& first = *batch[rows.front().job];
+  const int64_t text =
+      models::JointTokens(family.transformer(), stacked.text) - models::TokensOf(first.reference_grids);
   if (first.condition.defined()) shape[2] += first.condition.size(1);
   return {.grid = geometry.grid,
-          .positions = tables.Of(geometry.grid),
+          .positions = tables.Of(geometry.grid, text),
           .text = stacked.text,
           .references = first.reference_grids,
           .text_bias = stacked.bias,
@@ -125,11 +129,18 @@ std::vector<WeightedPrediction> GuidedPredictions(std::span<DenoiseJob* const> b
   }
   std::vector<WeightedPrediction> guided;
   for (const auto& [branch, prediction] : by_branch) {
-    const std::optional<double> weight = guidance.branches[branch].WeightAt(step, batch[job]->sampler->num_steps());
+    const std::optional<double> weight =
+        guidance.branches[branch].WeightAt(step, batch[job]->sampler->num_steps(), batch[job]->sampler->timestep(step));
     guided.push_back({prediction, weight.value()});
   }
   if (guidance.rescale > 0 && guided.size() > 1) {
     guided = {{models::RescaleGuidance(SumOf(guided), by_branch.at(guidance.conditional), guidance.rescale)}};
+  }
+  if (guidance.norm_limit > 0 && guided.size() > 1) {
+    guided = {{models::LimitNorm(SumOf(guided), by_branch.at(guidance.conditional), guidance.norm_limit)}};
+  }
+  if (guidance.kept_norm_patch > 0 && guided.size() > 1) {
+    guided = {{models::KeepPatchNorms(SumOf(guided), by_branch.at(guidance.conditional), guidance.kept_norm_patch)}};
   }
   return guided;
 }

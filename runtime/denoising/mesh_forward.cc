@@ -95,7 +95,7 @@ const models::Positions& MeshForward::PositionsOf(parallel::PatchRange patches) 
   std::vector<models::Positions> rows;
   if (joint_ && patches.with_text()) {
     const int64_t text = tokens_.counts().text - models::TokensOf(rows_.references);
-    rows.push_back(models::PlaceJointText(transformer_, text, rows_.references, rows_.patches.device())
+    rows.push_back(models::PlaceJointText(transformer_, text, rows_.grid, rows_.references, rows_.patches.device())
                        .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
   }
   for (const parallel::TokenRun& run : ImageRuns(patches)) rows.push_back(rows_.positions.Of(run.tokens));

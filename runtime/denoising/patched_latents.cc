@@ -20,12 +20,13 @@ models::LatentGeometry StripGeometry(const models::LatentGeometry& image, int64_
 
 at::Tensor ToStrip(const at::Tensor& latents, const models::LatentGeometry& image) {
   const int64_t side = LatentsPerToken(image);
-  return models::Unpack(models::Patchify(latents, side), {.height = 1, .width = image.grid.count()}, side);
+  const at::Tensor tokens = models::Padded(models::Patchify(latents, side), image.grid.count());
+  return models::Unpack(tokens, {.height = 1, .width = image.grid.count()}, side);
 }
 
 at::Tensor FromStrip(const at::Tensor& strip, const models::LatentGeometry& image) {
   const int64_t side = LatentsPerToken(image);
-  return models::Unpack(models::Patchify(strip, side), image.grid, side);
+  return models::Unpack(models::Patchify(strip, side).narrow(1, 0, image.grid.image()), image.grid, side);
 }
 
 at::Tensor WithConditions(const at::Tensor& patches, std::span<const at::Tensor> conditions) {
@@ -34,7 +35,9 @@ at::Tensor WithConditions(const at::Tensor& patches, std::span<const at::Tensor>
   return at::cat({patches, at::cat(at::TensorList(conditions.data(), conditions.size()))}, 2);
 }
 
-bool MovesWhole(const DenoiseJob& job) { return job.guidance.rescale > 0 || job.sampler->reads_whole_image(); }
+bool MovesWhole(const DenoiseJob& job) {
+  return job.guidance.rescale > 0 || job.guidance.norm_limit > 0 || job.sampler->reads_whole_image();
+}
 
 PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenSpan> patches)
     : job_(job),

@@ -4,15 +4,16 @@
 
 namespace tessera::runtime {
 
-models::Positions PositionTables::Of(models::TokenGrid grid) {
-  const auto found = std::ranges::find(kept_, grid, [](const auto& entry) { return entry.first; });
+models::Positions PositionTables::Of(models::TokenGrid grid, int64_t text) {
+  const auto found =
+      std::ranges::find_if(kept_, [&](const Entry& entry) { return entry.grid == grid && entry.text == text; });
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
   } else {
-    kept_.emplace_front(grid, transformer_.Place(grid, device_));
+    kept_.push_front({.grid = grid, .text = text, .positions = transformer_.Place(grid, text, device_)});
     if (kept_.size() > kSizes) kept_.pop_back();
   }
-  return kept_.front().second;
+  return kept_.front().positions;
 }
 
 }  // namespace tessera::runtime

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <list>
-#include <utility>
 
 #include "models/transformer.h"
 
@@ -16,15 +15,21 @@ class PositionTables {
   PositionTables(const models::Transformer& transformer, at::Device device)
       : transformer_(transformer), device_(device) {}
 
-  // Returns the positions of all tokens of such an image. The result stays valid after the table is evicted.
-  models::Positions Of(models::TokenGrid grid);
+  // Returns the positions of all tokens of such an image, next to `text` tokens of joint text. The result stays valid
+  // after the table is evicted.
+  models::Positions Of(models::TokenGrid grid, int64_t text);
 
  private:
   static constexpr size_t kSizes = 4;
 
   const models::Transformer& transformer_;
   const at::Device device_;
-  std::list<std::pair<models::TokenGrid, models::Positions>> kept_;  // most recently used first
+  struct Entry {
+    models::TokenGrid grid;
+    int64_t text = 0;
+    models::Positions positions;
+  };
+  std::list<Entry> kept_;  // most recently used first
 };
 
 }  // namespace tessera::runtime

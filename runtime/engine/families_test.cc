@@ -486,11 +486,11 @@ TEST(BadPromptTest, LayersThatAreNotThereAreRefused) {
   const std::vector<models::GuidanceBranch>& branches = guided->guidance.branches;
   ASSERT_EQ(branches.size(), 3u);
   // Strictly between the fractions: steps 2, 3 and 4 of 10.
-  EXPECT_EQ(branches[2].WeightAt(1, 10), std::nullopt);
-  EXPECT_EQ(branches[2].WeightAt(2, 10), -2.8);
-  EXPECT_EQ(branches[2].WeightAt(5, 10), std::nullopt);
-  EXPECT_EQ(branches[1].WeightAt(1, 10), 4);
-  EXPECT_DOUBLE_EQ(*branches[1].WeightAt(4, 10), 6.8);
+  EXPECT_EQ(branches[2].WeightAt(1, 10, /*timestep=*/500), std::nullopt);
+  EXPECT_EQ(branches[2].WeightAt(2, 10, /*timestep=*/500), -2.8);
+  EXPECT_EQ(branches[2].WeightAt(5, 10, /*timestep=*/500), std::nullopt);
+  EXPECT_EQ(branches[1].WeightAt(1, 10, /*timestep=*/500), 4);
+  EXPECT_DOUBLE_EQ(*branches[1].WeightAt(4, 10, /*timestep=*/500), 6.8);
 }
 
 TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {

@@ -35,7 +35,7 @@ struct SentTensor {
 };
 
 struct SentTerm {
-  double weight = 0, start = 0, stop = 0;
+  double weight = 0, start = 0, stop = 0, least_timestep = 0;
 };
 
 struct SentBranch {
@@ -54,7 +54,8 @@ struct SentPrompt {
   std::string reason;
   std::vector<SentTensor> tensors;
   std::vector<SentBranch> branches;
-  double rescale = 0;
+  double rescale = 0, norm_limit = 0;
+  int64_t kept_norm_patch = 0;
   uint64_t conditional = 0;
   int64_t prompt_tokens = 0;
   bool cached = false;
@@ -67,7 +68,7 @@ constexpr auto FieldsOf(const SentTensor*) {
 }
 constexpr auto FieldsOf(const SentTerm*) {
   return std::tuple(base::Field("weight", &SentTerm::weight), base::Field("start", &SentTerm::start),
-                    base::Field("stop", &SentTerm::stop));
+                    base::Field("stop", &SentTerm::stop), base::Field("least_timestep", &SentTerm::least_timestep));
 }
 constexpr auto FieldsOf(const SentBranch*) {
   using S = SentBranch;
@@ -81,8 +82,9 @@ constexpr auto FieldsOf(const SentPrompt*) {
   return std::tuple(
       Field("code", &S::code, base::Integer{0, static_cast<uint64_t>(absl::StatusCode::kUnauthenticated)}),
       Field("reason", &S::reason, base::Bytes()), Field("tensors", &S::tensors), Field("branches", &S::branches),
-      Field("rescale", &S::rescale), Field("conditional", &S::conditional), Field("prompt_tokens", &S::prompt_tokens),
-      Field("cached", &S::cached), Field("warnings", &S::warnings));
+      Field("rescale", &S::rescale), Field("norm_limit", &S::norm_limit), Field("kept_norm_patch", &S::kept_norm_patch),
+      Field("conditional", &S::conditional), Field("prompt_tokens", &S::prompt_tokens), Field("cached", &S::cached),
+      Field("warnings", &S::warnings));
 }
 
 int64_t PlaceOf(const at::Tensor& tensor, std::vector<at::Tensor>& tensors) {
@@ -96,15 +98,22 @@ int64_t PlaceOf(const at::Tensor& tensor, std::vector<at::Tensor>& tensors) {
 // The structured bindings here fail to compile when a prompt gets a field that is not sent.
 SentPrompt DescriptionOf(const models::EncodedPrompt& prompt, std::vector<at::Tensor>& tensors) {
   const auto& [guidance, prompt_tokens, cached, warnings] = prompt;
-  const auto& [branches, rescale, conditional] = guidance;
-  SentPrompt sent = {.rescale = rescale, .conditional = conditional, .prompt_tokens = prompt_tokens, .cached = cached};
+  const auto& [branches, rescale, norm_limit, kept_norm_patch, conditional] = guidance;
+  SentPrompt sent = {.rescale = rescale,
+                     .norm_limit = norm_limit,
+                     .kept_norm_patch = kept_norm_patch,
+                     .conditional = conditional,
+                     .prompt_tokens = prompt_tokens,
+                     .cached = cached};
   for (const std::string& warning : warnings) sent.warnings.push_back({warning});
   for (const auto& [row, terms, skipped_blocks] : branches) {
     const auto& [text, extras] = row;
     SentBranch& branch = sent.branches.emplace_back();
     branch.text = PlaceOf(text, tensors);
     for (const at::Tensor& extra : extras) branch.extras.push_back(PlaceOf(extra, tensors));
-    for (const auto& [weight, start, stop] : terms) branch.terms.push_back({weight, start, stop});
+    for (const auto& [weight, start, stop, least_timestep] : terms) {
+      branch.terms.push_back({weight, start, stop, least_timestep});
+    }
     branch.skipped_blocks.assign(skipped_blocks.begin(), skipped_blocks.end());
   }
   for (const at::Tensor& tensor : tensors) {
@@ -126,10 +135,14 @@ std::optional<models::EncodedPrompt> PromptOf(const SentPrompt& sent, const std:
     models::GuidanceBranch& to = prompt.guidance.branches.emplace_back();
     to.row.text = tensor(branch.text);
     for (const int64_t extra : branch.extras) to.row.extras.push_back(tensor(extra));
-    for (const auto& [weight, start, stop] : branch.terms) to.terms.push_back({weight, start, stop});
+    for (const auto& [weight, start, stop, least_timestep] : branch.terms) {
+      to.terms.push_back({weight, start, stop, least_timestep});
+    }
     to.skipped_blocks.assign(branch.skipped_blocks.begin(), branch.skipped_blocks.end());
   }
   prompt.guidance.rescale = sent.rescale;
+  prompt.guidance.norm_limit = sent.norm_limit;
+  prompt.guidance.kept_norm_patch = sent.kept_norm_patch;
   prompt.guidance.conditional = static_cast<size_t>(sent.conditional);
   prompt.prompt_tokens = sent.prompt_tokens;
   prompt.cached = sent.cached;

@@ -25,20 +25,23 @@ at::Tensor Numbers(at::IntArrayRef shape, at::ScalarType dtype) {
 // A prompt in which every field has a distinct value.
 models::EncodedPrompt ManyFields() {
   const at::Tensor shared = Numbers({3, 4}, at::kBFloat16);
-  return {.guidance = {.branches = {{.row = {.text = shared,
-                                             .extras = {Numbers({5}, at::kFloat), Numbers({2, 2}, at::kLong),
-                                                        Numbers({2}, at::kBool), Numbers({0, 7}, at::kHalf),
-                                                        Numbers({}, at::kDouble), at::Tensor()}},
-                                     .terms = {{.weight = -2.5, .start = 0.25, .stop = 0.75}, {}},
-                                     .skipped_blocks = {7, -8, 9}},
-                                    {.row = {.text = shared.t(), .extras = {Numbers({1}, at::kByte)}}},
-                                    {.row = {.text = shared}},
-                                    {}},
-                       .rescale = 0.7,
-                       .conditional = 2},
-          .prompt_tokens = 77,
-          .cached = true,
-          .warnings = {"caf\xC3\xA9", "", std::string("a\0b", 3)}};
+  return {
+      .guidance = {.branches = {{.row = {.text = shared,
+                                         .extras = {Numbers({5}, at::kFloat), Numbers({2, 2}, at::kLong),
+                                                    Numbers({2}, at::kBool), Numbers({0, 7}, at::kHalf),
+                                                    Numbers({}, at::kDouble), at::Tensor()}},
+                                 .terms = {{.weight = -2.5, .start = 0.25, .stop = 0.75, .least_timestep = 300}, {}},
+                                 .skipped_blocks = {7, -8, 9}},
+                                {.row = {.text = shared.t(), .extras = {Numbers({1}, at::kByte)}}},
+                                {.row = {.text = shared}},
+                                {}},
+                   .rescale = 0.7,
+                   .norm_limit = 1.25,
+                   .kept_norm_patch = 2,
+                   .conditional = 2},
+      .prompt_tokens = 77,
+      .cached = true,
+      .warnings = {"caf\xC3\xA9", "", std::string("a\0b", 3)}};
 }
 
 bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
@@ -49,6 +52,8 @@ bool SameTensor(const at::Tensor& a, const at::Tensor& b) {
 
 void ExpectSame(const models::EncodedPrompt& a, const models::EncodedPrompt& b) {
   EXPECT_EQ(a.guidance.rescale, b.guidance.rescale);
+  EXPECT_EQ(a.guidance.norm_limit, b.guidance.norm_limit);
+  EXPECT_EQ(a.guidance.kept_norm_patch, b.guidance.kept_norm_patch);
   EXPECT_EQ(a.guidance.conditional, b.guidance.conditional);
   EXPECT_EQ(a.prompt_tokens, b.prompt_tokens);
   EXPECT_EQ(a.cached, b.cached);

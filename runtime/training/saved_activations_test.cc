@@ -120,7 +120,7 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
     parallel::SingleRank one;
     parallel::LocalAttention attention;
     const at::Tensor patches = model->ToPatches(batch.sample.noisy);
-    const at::Tensor positions = transformer.Place({.height = 16, .width = 17}, at::kCPU).embedded;
+    const at::Tensor positions = transformer.Place({.height = 16, .width = 17}, /*text=*/0, at::kCPU).embedded;
     const at::Tensor image =
         transformer.Embed(patches, positions, {.attention = attention, .tensor = one, .world = one});
     return {.image = static_cast<double>(image.size(1)),

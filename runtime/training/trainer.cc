@@ -359,7 +359,7 @@ TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits, int64_t numb
     if (base::Planted("noise_of_own_rank")) stream.seed += static_cast<uint64_t>(model_.groups.model.world.rank());
     noise.push_back(NormalOf(stream, latents.back().sizes(), latents.back().scalar_type()));
     const LevelDraw draw = config_.train.low_discrepancy_timesteps ? DrawEvenLevel(key.seed, number++) : DrawLevel(key);
-    levels.push_back(objective_.LevelOf(draw, model_.family.Geometry(bucket.height, bucket.width).grid.count()));
+    levels.push_back(objective_.LevelOf(draw, model_.family.Geometry(bucket.height, bucket.width).grid.image()));
     const bool dropped = DropsCaption(key, sample.caption_dropout_rate);
     batch.rows.push_back(dropped ? samples_.NoCaption(visit.id) : samples_.Caption(visit.id));
   }

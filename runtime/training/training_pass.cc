@@ -32,7 +32,8 @@ models::LatentGeometry GeometryOf(const models::Family& family, const at::Tensor
   const auto side = static_cast<int64_t>(std::lround(
       std::sqrt(static_cast<double>(geometry.height * geometry.width) / static_cast<double>(patches.size(1)))));
   geometry.grid = {.height = geometry.height / side, .width = geometry.width / side};
-  TORCH_CHECK(geometry.grid.count() == patches.size(1) && geometry.grid.height * side == geometry.height, "latents ",
+  geometry.grid.padding = family.PaddingOf(geometry.grid);
+  TORCH_CHECK(geometry.grid.image() == patches.size(1) && geometry.grid.height * side == geometry.height, "latents ",
               latents.sizes(), " are not a whole number of patches");
   return geometry;
 }
@@ -178,7 +179,8 @@ class MicroBatch final {
     } else if (prompt.text.defined()) {
       state_.text = parallel::CopyToGroup(prompt.text, groups_.sequence);
     }
-    const at::Tensor patches = family_.ToPatches(batch_.sample.noisy.to(family_.device(), family_.dtype()));
+    const at::Tensor patches = models::Padded(
+        family_.ToPatches(batch_.sample.noisy.to(family_.device(), family_.dtype())), geometry_.grid.count());
     if (is_first_stage()) {
       state_.image = transformer_.Embed(patches.narrow(1, own_.begin, own_.count()), embedded_, context_.plain);
       return;
@@ -361,10 +363,11 @@ class MicroBatch final {
 
   // Text comes first, as in Conditioning. Products of tokens return all tokens of the share, and attention reads these.
   void Place() {
-    const models::Positions whole = transformer_.Place(geometry_.grid, family_.device());
+    const models::Positions whole =
+        transformer_.Place(geometry_.grid, joint_ ? texts_.text.size(1) : 0, family_.device());
     std::vector<models::Positions> rows;
     if (joint_) {
-      rows.push_back(transformer_.PlaceText(texts_.text.size(1), family_.device())
+      rows.push_back(transformer_.PlaceText(texts_.text.size(1), geometry_.grid, family_.device())
                          .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
     }
     rows.push_back(whole.Of(share_));
@@ -391,16 +394,17 @@ class MicroBatch final {
   at::Tensor LossesOf(const models::BlockState& state, const models::StepEmbedding& step) {
     conditioning_.modulation = Modulation(transformer_.num_blocks(), step);
     const at::Tensor output = transformer_.Head(state, conditioning_, context_.of_blocks);
-    const int64_t side = geometry_.height / geometry_.grid.height, n = own_.count();
+    const int64_t side = geometry_.height / geometry_.grid.height, image = geometry_.grid.image();
+    const int64_t begin = std::min(own_.begin, image), n = std::min(own_.end, image) - begin;  // without padding
     const int64_t b = batch_.sample.target.size(0), c = geometry_.channels;
     const models::LatentGeometry strip{.channels = c, .height = n * side, .width = side, .grid = {n, 1}};
     const at::ScalarType wide = models::AccumulationType(family_.dtype());
-    const at::Tensor prediction = family_.ToPrediction(output, strip).to(wide);  // [b, c, n·p, p]
+    const at::Tensor prediction = family_.ToPrediction(output.narrow(1, 0, n), strip).to(wide);  // [b, c, n·p, p]
     const at::Tensor target = batch_.sample.target.to(family_.device(), wide)
                                   .reshape({b, c, geometry_.grid.height, side, geometry_.grid.width, side})
                                   .permute({0, 1, 2, 4, 3, 5})
-                                  .reshape({b, c, geometry_.grid.count(), side, side})
-                                  .narrow(2, own_.begin, n)
+                                  .reshape({b, c, image, side, side})
+                                  .narrow(2, begin, n)
                                   .reshape({b, c, n * side, side});
     const at::Tensor weights = at::tensor(batch_.sample.weights, at::kDouble).to(family_.device(), wide);
     return weights * (prediction - target).square().sum({1, 2, 3}) /

@@ -243,6 +243,18 @@ inline constexpr auto kRequestFields = std::tuple(
                   .help = "How far to rescale the guided prediction to the deviation of the conditional one "
                           "(default: 0, off)",
                   .read_with = control::prompt_option::kGuidanceRescale}),
+    RequestField("cfg_normalization", &ImageRequest::cfg_normalization,
+                 {.label = "CFG normalization",
+                  .option = "--cfg-normalization",
+                  .help = "Largest norm of the guided prediction over the whole image, as a multiple of the "
+                          "conditional one's (default: 0, no limit)",
+                  .read_with = control::prompt_option::kCfgNormalization}),
+    RequestField("cfg_truncation", &ImageRequest::cfg_truncation,
+                 {.label = "CFG truncation",
+                  .option = "--cfg-truncation",
+                  .help = "Part of the way from noise to the image after which steps run without guidance "
+                          "(default: 1, none)",
+                  .read_with = control::prompt_option::kCfgTruncation}),
     RequestField("clip_skip", &ImageRequest::clip_skip,
                  {.option = "--clip-skip",
                   .help = "Further last layers of CLIP to skip for the prompt (default: 0)",

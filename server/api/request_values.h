@@ -51,6 +51,7 @@ struct ImageRequest {
   // A model refuses the following fields if it does not read them.
   std::optional<double> true_cfg_scale;
   std::optional<double> guidance_rescale;
+  std::optional<double> cfg_normalization, cfg_truncation;
   std::optional<int64_t> clip_skip;
   std::vector<int64_t> skip_layers;
   std::optional<double> skip_layer_scale, skip_layer_start, skip_layer_stop;

@@ -60,6 +60,12 @@ std::vector<std::string> DropUnusedParameters(control::JobParameters& job, const
     drop("the second negative prompt", options.negative_prompt_2, usual.negative_prompt_2, why);
     drop("the third negative prompt", options.negative_prompt_3, usual.negative_prompt_3, why);
   }
+  if (!control::IsGuided(model.cost, job)) {
+    drop(absl::StrCat("CFG normalization ", options.cfg_normalization), options.cfg_normalization,
+         usual.cfg_normalization, kNeedsGuidance);
+    drop(absl::StrCat("CFG truncation ", options.cfg_truncation), options.cfg_truncation, usual.cfg_truncation,
+         kNeedsGuidance);
+  }
   if (job.guidance_scale <= 1) {
     drop(absl::StrCat("guidance rescale ", options.guidance_rescale), options.guidance_rescale, usual.guidance_rescale,
          kNeedsGuidance);

@@ -17,12 +17,13 @@ namespace {
 
 namespace wire = internal::stored;
 
-// A reader of version 1 knows no adapters, and one of version 2 no pictures; each would make a different image without
-// them.
-constexpr uint32_t kReader = 3;
+// A reader of version 1 knows no adapters, one of version 2 no pictures, and one of version 3 no limits of guidance;
+// each would make a different image without them.
+constexpr uint32_t kReader = 4;
 constexpr uint32_t kFirstReader = 1;
 constexpr uint32_t kReaderOfAdapters = 2;
 constexpr uint32_t kReaderOfPictures = 3;
+constexpr uint32_t kReaderOfGuidanceLimits = 4;
 constexpr size_t kMaxTextBytes = 32768;
 constexpr int32_t kMaxSide = 65536;
 constexpr int64_t kMaxTimeoutMicroseconds = int64_t{366} * 24 * 3600 * 1000000;
@@ -95,6 +96,11 @@ absl::Status CheckJob(const StoredJob& job) {
 }
 
 uint32_t MinimumReader(const control::JobParameters& parameters) {
+  const control::PromptOptions usual;
+  if (parameters.options.cfg_normalization != usual.cfg_normalization ||
+      parameters.options.cfg_truncation != usual.cfg_truncation) {
+    return kReaderOfGuidanceLimits;
+  }
   if (!parameters.images.empty()) return kReaderOfPictures;
   return parameters.adapters.empty() ? kFirstReader : kReaderOfAdapters;
 }

@@ -100,7 +100,7 @@ TEST(StoredJob, IgnoresFieldsOfANewerProgram) {
 }
 
 TEST(StoredJob, RefusesWhatANewerProgramSaysMustNotBeMisread) {
-  const absl::Status status = ParseStoredJob(Changed([](auto& job) { job.set_minimum_reader(4); })).status();
+  const absl::Status status = ParseStoredJob(Changed([](auto& job) { job.set_minimum_reader(5); })).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("newer version"));
 }
@@ -122,6 +122,22 @@ TEST(StoredJob, KeepsAdaptersByTheirContentAndIsRefusedByProgramsThatKnowNone) {
 
   ASSERT_TRUE(message.ParseFromString(*SerializeJob(SmallJob())));
   EXPECT_EQ(message.minimum_reader(), 1u) << "programs that know no adapters take a job without any";
+}
+
+TEST(StoredJob, KeepsLimitsOfGuidanceAndIsRefusedByProgramsThatKnowNone) {
+  for (const control::PromptOptions& options :
+       {control::PromptOptions{.cfg_normalization = 1.25}, control::PromptOptions{.cfg_truncation = 0.75}}) {
+    StoredJob kept = SmallJob();
+    kept.request.parameters.options = options;
+    const absl::StatusOr<std::string> bytes = SerializeJob(kept);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    internal::stored::Job message;
+    ASSERT_TRUE(message.ParseFromString(*bytes));
+    EXPECT_EQ(message.minimum_reader(), 4u);
+    const absl::StatusOr<StoredJob> read = ParseStoredJob(*bytes);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->request.parameters.options, options);
+  }
 }
 
 TEST(StoredJob, KeepsPicturesByTheirContentAndIsRefusedByProgramsThatKnowNone) {

@@ -121,11 +121,12 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   // Jobs that compute something over the whole image advance only after the step's last prediction.
   std::vector<bool> at_once;
   for (const runtime::DenoiseJob* job : batch) {
-    at_once.push_back(job->guidance.rescale > 0 || job->sampler->reads_whole_image());
+    at_once.push_back(job->guidance.rescale > 0 || job->guidance.norm_limit > 0 || job->sampler->reads_whole_image());
   }
   // A run of tokens as an image that is one token high.
   const auto run = [&](const at::Tensor& whole, parallel::TokenSpan span) {
-    return models::Unpack(models::Patchify(whole, side).narrow(1, span.begin, span.count()), {1, span.count()}, side);
+    const at::Tensor tokens = models::Padded(models::Patchify(whole, side), grid.count());
+    return models::Unpack(tokens.narrow(1, span.begin, span.count()), {1, span.count()}, side);
   };
   std::vector<std::vector<std::unique_ptr<runtime::Sampler>>> samplers(batch.size());  // by job and patch
   std::vector<std::vector<at::Tensor>> latents(batch.size());
@@ -140,7 +141,9 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   parallel::SingleRank one;
   std::vector<at::Tensor> noise(batch.size());
   std::vector<std::vector<at::Tensor>> of_step(groups.size());  // this step's predictions so far
-  const auto unrun = [&](const at::Tensor& strip) { return models::Unpack(models::Patchify(strip, side), grid, side); };
+  const auto unrun = [&](const at::Tensor& strip) {
+    return models::Unpack(models::Patchify(strip, side).narrow(1, 0, grid.image()), grid, side);
+  };
   // Blends a run of the job's latents after that step.
   const auto blend = [&](size_t j, at::Tensor& of_run, parallel::TokenSpan span, int step) {
     const std::optional<runtime::MaskBlend>& rule = batch[j]->blend;
@@ -177,6 +180,7 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
       input.span = span;
       input.timestep = at::tensor(timesteps, at::kDouble);
       if (transformer.joint_text() && range.begin > 0) {
+        input.absent_text = input.text.size(1);
         input.text = input.text.narrow(1, 0, 0);
         input.references.clear();
         input.reference_grids.clear();

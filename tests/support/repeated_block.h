@@ -18,11 +18,11 @@ class RepeatedBlock final : public models::Transformer {
   int num_blocks() const override { return blocks_; }
   bool joint_text() const override { return model_.joint_text(); }
   int64_t output_features() const override { return model_.output_features(); }
-  models::Positions Place(models::TokenGrid grid, at::Device device) const override {
-    return model_.Place(grid, device);
+  models::Positions Place(models::TokenGrid grid, int64_t text, at::Device device) const override {
+    return model_.Place(grid, text, device);
   }
-  models::Positions PlaceText(int64_t tokens, at::Device device) const override {
-    return model_.PlaceText(tokens, device);
+  models::Positions PlaceText(int64_t tokens, models::TokenGrid grid, at::Device device) const override {
+    return model_.PlaceText(tokens, grid, device);
   }
   models::PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                            const parallel::ForwardContext& context) const override {

@@ -60,17 +60,17 @@ class SavedActivations {
       for (const at::Tensor& extra : batch.rows[0].extras) extras.push_back(extra.unsqueeze(0));
       const models::PromptState prompt = transformer.Read(batch.rows[0].text.unsqueeze(0), extras, plain);
       const models::StepEmbedding step = transformer.EmbedStep(batch.sample.timesteps, prompt.vector, plain);
-      const models::Positions image = transformer.Place(geometry.grid, at::kCPU);
       const int64_t n = geometry.grid.count(), t = prompt.text.size(1);
+      const models::Positions image = transformer.Place(geometry.grid, t, at::kCPU);
       std::vector<models::Positions> positions;
-      if (transformer.joint_text()) positions.push_back(transformer.PlaceText(t, at::kCPU));
+      if (transformer.joint_text()) positions.push_back(transformer.PlaceText(t, geometry.grid, at::kCPU));
       positions.push_back(image);
       const models::Positions joined = models::Join(positions);
       conditioning = {
           .modulation = transformer.Modulate(0, step, plain), .text_bias = {}, .cos = joined.cos, .sin = joined.sin};
       tokens.emplace(n, t, options.ranks);
       const at::Tensor latents = Random({1, geometry.channels, geometry.height, geometry.width}, 1);
-      state.image = transformer.Embed(family->ToPatches(latents), image.embedded, plain);
+      state.image = transformer.Embed(models::Padded(family->ToPatches(latents), n), image.embedded, plain);
       state.text = prompt.text;
       if (options.shares_tokens) {
         state.image = parallel::TakeShard(state.image, 1, tokens->image(), tensor);
