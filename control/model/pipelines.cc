@@ -37,7 +37,6 @@ constexpr OtherFamily kOtherFamilies[] = {
     {"HunyuanVideo", "hunyuanvideo", "HunyuanVideo"},
     {"HunyuanImage", "hunyuanimage", "HunyuanImage"},
     {"QwenImage", "qwen-image", "Qwen-Image"},
-    {"ZImage", "z-image", "Z-Image"},
     {"Kandinsky", "kandinsky", "Kandinsky"},
     {"Kolors", "kolors", "Kolors"},
     {"Sana", "/sana", "Sana"},

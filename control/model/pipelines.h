@@ -21,6 +21,7 @@ inline constexpr PipelineClass kPipelineClasses[] = {
     {"PixArtAlphaPipeline", "PixArt-alpha"},
     {"PixArtSigmaPipeline", "PixArt-Sigma"},
     {"StableDiffusion3Pipeline", "Stable Diffusion 3"},
+    {"ZImagePipeline", "Z-Image"},
 };
 
 // Returns the reason for which a model of this family is refused, with the families that are run.

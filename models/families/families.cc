@@ -16,6 +16,7 @@ constexpr FamilyEntry kFamilies[] = {
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
     {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
     {"StableDiffusion3Pipeline", "sd3", DescribeSd3, LoadSd3},
+    {"ZImagePipeline", "z_image", DescribeZImage, LoadZImage},
 };
 
 }  // namespace

@@ -47,9 +47,87 @@ absl::Status CompareRow(const models::Tokenizer& tokenizer, const base::Json& ro
   return absl::OkStatus();
 }
 
+// A row of a tokenizer whose prompts the reference puts into a template before it encodes them.
+absl::Status CompareTemplatedRow(const models::Tokenizer& tokenizer, const base::Json& row, int64_t max_length,
+                                 Report& report) {
+  const std::string& prompt = *row.Find("prompt")->AsString();
+  const auto compare = [&](const char* what, const std::string& text, int64_t length, const base::Json* expected) {
+    const absl::StatusOr<models::TokenIds> ids = tokenizer.Encode(text, length);
+    if (!ids.ok()) return ids.status();
+    report.Add(absl::StrCat(what, " of ", base::Quote(prompt)), ids->ids == Numbers(expected) ? 0 : 1, 0);
+    return absl::OkStatus();
+  };
+  constexpr int64_t kAll = int64_t{1} << 30;
+  const std::string& templated = *row.Find("templated")->AsString();
+  RETURN_IF_ERROR(compare("ids", prompt, kAll, row.Find("ids")));
+  RETURN_IF_ERROR(compare("templated ids", templated, kAll, row.Find("templated_ids")));
+  const base::Json* const cut = row.Find("truncated_ids");
+  RETURN_IF_ERROR(compare("truncated ids", templated, max_length, cut != nullptr ? cut : row.Find("templated_ids")));
+  const int64_t length = std::ssize(Numbers(cut != nullptr ? cut : row.Find("templated_ids")));
+  report.Add("length", length == row.Find("length")->AsInt() ? 0 : 1, 0);
+  report.Add("pad id", tokenizer.pad_id() == row.Find("pad_id")->AsInt() ? 0 : 1, 0);
+  return absl::OkStatus();
+}
+
+// Opens the text encoder of a case with a configuration from any file.
+struct OpenedEncoder {
+  OpenedEncoder(at::ScalarType dtype, at::Device device) : table(dtype, device) {}
+
+  absl::Status Open(const Case& test_case, const std::string& config_path) {
+    const std::string folder = test_case.Path(test_case.Text("folder")), class_name = test_case.Text("class");
+    const auto parse = [&](base::ConfigReader& reader) { return models::ReadTextEncoder(class_name, reader); };
+    const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) { return c.make(t); };
+    ASSIGN_OR_RETURN(encoder, OpenComponent(folder, config_path, parse, make, config, table));
+    return absl::OkStatus();
+  }
+
+  models::ParamTable table;
+  models::TextEncoderConfig config;
+  std::unique_ptr<models::TextEncoder> encoder;
+};
+
+// The tokens of its template whose states the pipeline of Qwen-Image drops.
+constexpr int64_t kDroppedTokens = 34;
+
+// Compares the hidden states of a decoder-only language model. Only the rows of tokens count, unless the case says that
+// the transformer reads padding, too.
+void CompareDecoderStates(const Case& test_case, const models::TextEncoder& encoder, const at::Tensor& ids,
+                          const at::Tensor& mask, const Tensors& gold, Report& report) {
+  OneRank rank;
+  const bool all = test_case.Text("rows") == "all";
+  const at::Tensor rows = mask.to(at::kCPU).unsqueeze(-1) != 0;
+  const auto states = [&](std::vector<int64_t> selected) {
+    return encoder.Forward({.ids = ids, .mask = mask, .states = std::move(selected)}, rank.context).hidden.cpu();
+  };
+  const auto compare = [&](const std::string& name, const at::Tensor& actual) {
+    const auto it = gold.find(name);
+    if (it == gold.end()) return;
+    const auto counted = [&](const at::Tensor& x) { return all ? x : at::where(rows, x, 0); };
+    report.Add(name, RelativeError(counted(actual), counted(it->second)), test_case.Tolerance("fp32"));
+  };
+  compare("embeddings", states({0}));
+  compare("penultimate", states({-2}));
+  const at::Tensor last = states({-1});
+  compare("last_hidden_state", last);
+  for (const int64_t layer : {1, 9, 27}) {
+    if (gold.contains(absl::StrCat("hidden.", layer))) compare(absl::StrCat("hidden.", layer), states({layer}));
+  }
+  const auto embeds = gold.find("prompt_embeds");
+  if (embeds == gold.end()) return;
+  if (all) return compare("prompt_embeds", states({9, 18, 27}));
+  std::vector<at::Tensor> kept;
+  for (int64_t row = 0; row < ids.size(0); ++row) {
+    const int64_t length = mask[row].sum().item<int64_t>() - kDroppedTokens;
+    const at::Tensor tokens = last[row].narrow(0, kDroppedTokens, length);
+    kept.push_back(at::constant_pad_nd(tokens, {0, 0, 0, embeds->second.size(1) - length}));
+  }
+  report.Add("prompt_embeds", RelativeError(at::stack(kept), embeds->second), test_case.Tolerance("fp32"));
+}
+
 }  // namespace
 
 absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
+  if (test_case.arguments.Find("images") != nullptr) return absl::UnimplementedError("prompts with pictures");
   const absl::StatusOr<std::string> text =
       base::ReadWholeFile(test_case.Path(test_case.file), test_case.file, base::kMaxJsonBytes);
   if (!text.ok()) return text.status();
@@ -68,7 +146,8 @@ absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
   const int64_t max_length = test_case.Int("max_length", recorded_length ? recorded_length->AsInt().value_or(0) : 0);
   const base::Json* rows = content->Find("rows");
   for (const base::Json& row : rows ? rows->items() : std::span<const base::Json>()) {
-    RETURN_IF_ERROR(CompareRow(*tokenizer, row, max_length, report));
+    const auto compare = row.Find("templated") != nullptr ? CompareTemplatedRow : CompareRow;
+    RETURN_IF_ERROR(compare(*tokenizer, row, max_length, report));
   }
   return report;
 }
@@ -77,15 +156,11 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
   const c10::InferenceMode no_gradients;
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
-  const std::string folder = test_case.Path(test_case.Text("folder")), class_name = test_case.Text("class");
-  models::ParamTable table(at::kFloat, test_case.device);
-  models::TextEncoderConfig config;
-  const auto parse = [&](base::ConfigReader& reader) { return models::ReadTextEncoder(class_name, reader); };
-  const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) { return c.make(t); };
-  absl::StatusOr<std::unique_ptr<models::TextEncoder>> opened =
-      OpenComponent(folder, folder + "/config.json", parse, make, config, table);
-  if (!opened.ok()) return opened.status();
-  const models::TextEncoder& encoder = **opened;
+  if (!models::IsTextEncoder(test_case.Text("class"))) return absl::UnimplementedError(test_case.Text("class"));
+  if (test_case.arguments.Find("images") != nullptr) return absl::UnimplementedError("prompts with pictures");
+  OpenedEncoder opened(at::kFloat, test_case.device);
+  RETURN_IF_ERROR(opened.Open(test_case, test_case.Path(test_case.Text("folder")) + "/config.json"));
+  const models::TextEncoder& encoder = *opened.encoder;
   OneRank rank;
   Report report;
   const double tolerance = test_case.Tolerance("fp32");
@@ -97,7 +172,11 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
       report.Add(name, RelativeError(actual, it->second), tolerance);
     }
   };
-  if (config.pooled_width > 0) {
+  if (test_case.arguments.Find("templated") != nullptr) {
+    CompareDecoderStates(test_case, encoder, ids, mask, *gold, report);
+    return report;
+  }
+  if (opened.config.pooled_width > 0) {
     const models::EncodedTokens last = encoder.Forward({.ids = ids}, rank.context);
     compare("last_hidden_state", last.hidden);
     compare("pooled", last.pooled);
@@ -117,6 +196,23 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
     report.Add(absl::StrCat("row ", row, " without padding"),
                RelativeError(alone, masked.slice(0, row, row + 1).slice(1, 0, length)), tolerance);
   }
+  return report;
+}
+
+absl::StatusOr<Report> RunLegacyTextEncoder(const Case& test_case) {
+  const c10::InferenceMode no_gradients;
+  const std::string configs[] = {test_case.Path(test_case.Text("folder")) + "/config.json",
+                                 test_case.Path(test_case.file)};
+  at::Tensor states[2];
+  OneRank rank;
+  for (size_t i = 0; i < 2; ++i) {
+    OpenedEncoder opened(at::kDouble, test_case.device);
+    RETURN_IF_ERROR(opened.Open(test_case, configs[i]));
+    const at::Tensor ids = at::arange(24, at::kLong).unsqueeze(0).to(test_case.device);
+    states[i] = opened.encoder->Forward({.ids = ids}, rank.context).hidden;
+  }
+  Report report;
+  report.Add("last_hidden_state", AbsoluteError(states[1], states[0]), 0);
   return report;
 }
 

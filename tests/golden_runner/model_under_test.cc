@@ -7,6 +7,7 @@
 #include "models/pixart/pixart_transformer.h"
 #include "models/precision.h"
 #include "models/sd3/sd3_transformer.h"
+#include "models/z_image/z_image_transformer.h"
 #include "tests/golden_runner/golden_component.h"
 
 namespace tessera::golden {
@@ -188,13 +189,78 @@ absl::Status OpenDit(const std::string& folder, const std::string& config_path, 
   return absl::OkStatus();
 }
 
+// Z-Image's inputs are one latent [c, 1, h, w] and one text [t, width] for each row.
+absl::Status OpenZImage(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  models::ZImageConfig c;
+  absl::Status opened =
+      Open<models::ZImageConfig, models::ZImageTransformer>(folder, config_path, models::ParseZImageConfig, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  const at::Device device = m.device;
+  const auto padded = [](int64_t tokens) {
+    constexpr int64_t kStep = models::ZImageConfig::kTokensPadded;
+    return (tokens + kStep - 1) / kStep * kStep;
+  };
+  m.rows = [](const Tensors& in) {
+    std::vector<Tensors> rows;
+    for (int64_t row = 0; row < in.at("in.t").size(0); ++row) {
+      const auto of_row = [&](const char* name) { return in.at(name + std::to_string(row)); };
+      rows.push_back({{"in.x", of_row("in.x.")},
+                      {"in.cap_feats", of_row("in.cap_feats.")},
+                      {"in.t", in.at("in.t").narrow(0, row, 1)}});
+    }
+    return rows;
+  };
+  const auto input_of = [dtype, padded](const at::Tensor& latents, const at::Tensor& text, const at::Tensor& timestep) {
+    models::TokenGrid grid{.height = latents.size(2) / 2, .width = latents.size(3) / 2};
+    grid.padding = padded(grid.image()) - grid.image();
+    const at::Tensor patches = models::Patchify(latents.to(dtype), 2).unflatten(2, {-1, 4}).transpose(2, 3).flatten(2);
+    const int64_t tokens = text.size(1);
+    return models::TransformerInput{
+        .patches = models::Padded(patches, grid.count()),
+        .grid = grid,
+        .span = {.begin = 0, .end = grid.count()},
+        .timestep = timestep,
+        .text = at::constant_pad_nd(text.to(dtype), {0, 0, 0, padded(tokens) - tokens}),
+        .extras = {at::full({latents.size(0)}, static_cast<double>(tokens), timestep.options())}};
+  };
+  m.input = [input_of](const Tensors& in) {
+    return input_of(in.at("in.x").transpose(0, 1), in.at("in.cap_feats").unsqueeze(0),
+                    1000 - 1000 * in.at("in.t").to(at::kDouble));
+  };
+  m.made_up_input = [c, input_of, dtype, device] {
+    const at::TensorOptions options = at::TensorOptions(dtype).device(device);
+    return input_of(Wave(at::empty({2, c.channels, 6, 8}, options), 1.3),
+                    Wave(at::empty({2, 5, c.text_width}, options), 0.7),
+                    at::tensor({999.0, 13.0}, at::kDouble).to(device));
+  };
+  m.output = [](const at::Tensor& head, models::TokenGrid grid) {
+    return models::Unpatchify(head.narrow(1, 0, grid.image()), grid, 2);
+  };
+  const int refiners = static_cast<int>(c.refiners);
+  m.states = [refiners](int block, const models::BlockState& state) {
+    if (block < 0) return Named{};
+    if (block < refiners) {
+      return Named{{"noise_refiner." + std::to_string(block) + ".hidden", state.image},
+                   {"context_refiner." + std::to_string(refiners - 1) + ".context", state.text}};
+    }
+    return Named{{"block." + std::to_string(block - refiners) + ".hidden", at::cat({state.image, state.text}, 1)}};
+  };
+  m.extras = [c](const models::TransformerInput& input, const Tensors&, const models::ForwardPass&) {
+    return Named{{"time_proj", models::Sinusoid((1000 - input.timestep) / 1000 * c.timestep_scale,
+                                                models::AccumulationType(input.patches.scalar_type()))}};
+  };
+  return absl::OkStatus();
+}
+
 struct Entry {
   const char* class_name;
   absl::Status (*open)(const std::string& folder, const std::string& config_path, ModelUnderTest& model);
 };
 constexpr Entry kEntries[] = {
-    {"DiTTransformer2DModel", OpenDit},       {"FluxTransformer2DModel", OpenFlux}, {"HunyuanDiT2DModel", OpenHunyuan},
-    {"PixArtTransformer2DModel", OpenPixArt}, {"SD3Transformer2DModel", OpenSd3},
+    {"DiTTransformer2DModel", OpenDit}, {"FluxTransformer2DModel", OpenFlux},
+    {"HunyuanDiT2DModel", OpenHunyuan}, {"PixArtTransformer2DModel", OpenPixArt},
+    {"SD3Transformer2DModel", OpenSd3}, {"ZImageTransformer2DModel", OpenZImage},
 };
 
 }  // namespace

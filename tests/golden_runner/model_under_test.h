@@ -23,6 +23,9 @@ struct ModelUnderTest {
 
   int64_t heads = 0;
 
+  // For a model whose rows cannot share a pass, because their texts or images have different sizes: the tensors of each
+  // row, as a batch of one. Null: all rows share a pass.
+  std::function<std::vector<Tensors>(const Tensors& in)> rows;
   // Makes the input of a case from its tensors "in.*".
   std::function<models::TransformerInput(const Tensors& in)> input;
   // Makes an input with the family's shapes that is in no golden.
@@ -32,6 +35,8 @@ struct ModelUnderTest {
   // The reference's names of intermediate outputs: of a block, such as "block.3", and of the conditioning's embedding.
   std::function<std::string(int block)> block_name = [](int block) { return "block." + std::to_string(block); };
   std::string embedding_name = "temb";
+  // Returns the states that the reference records after a block, or before the first one (-1).
+  std::function<std::vector<std::pair<std::string, at::Tensor>>(int block, const models::BlockState& state)> states;
   // Returns the reference's sinusoids by name, and other values specific to the family.
   std::function<std::vector<std::pair<std::string, at::Tensor>>(const models::TransformerInput& input,
                                                                 const Tensors& gold, const models::ForwardPass& pass)>

@@ -77,6 +77,23 @@ struct Prompts {
   std::optional<std::vector<std::string>> positive[3], negative[3];
 };
 
+// Returns a prompt as the pipeline gives it to its tokenizer.
+std::string Templated(const std::string& pipeline, const std::string& prompt) {
+  if (pipeline.starts_with("ZImage")) {
+    return absl::StrCat("<|im_start|>user\n", prompt, "<|im_end|>\n<|im_start|>assistant\n");
+  }
+  if (pipeline.starts_with("Flux2Klein")) {
+    return absl::StrCat("<|im_start|>user\n", prompt, "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  }
+  if (pipeline.starts_with("QwenImage")) {
+    return absl::StrCat(
+        "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, spatial "
+        "relationships of the objects and background:<|im_end|>\n<|im_start|>user\n",
+        prompt, "<|im_end|>\n<|im_start|>assistant\n");
+  }
+  return prompt;
+}
+
 // Compares ids and mask of every recorded call of a text encoder, padded like the reference's. The first call encodes
 // the positive prompts, the second the negative ones.
 absl::Status CompareIds(const Case& test_case, const Tensors& gold, const models::ModelFolder& folder,
@@ -106,7 +123,8 @@ absl::Status CompareIds(const Case& test_case, const Tensors& gold, const models
           if (!caption.ok()) return caption.status();
           text = *std::move(caption);
         }
-        absl::StatusOr<models::TokenIds> ids = (*tokenizer)->Encode(text, max_length);
+        absl::StatusOr<models::TokenIds> ids =
+            (*tokenizer)->Encode(Templated(test_case.Text("pipeline"), text), max_length);
         if (!ids.ok()) return ids.status();
         const int64_t tokens = static_cast<int64_t>(ids->ids.size()), r = static_cast<int64_t>(row);
         ids->ids.resize(static_cast<size_t>(length), (*tokenizer)->pad_id());
@@ -143,6 +161,9 @@ models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, s
   options.negative_prompt_3 = RowText(prompts.negative[2], row);
   options.true_cfg_scale = test_case.Number("true_cfg_scale", 1);
   options.guidance_rescale = test_case.Number("guidance_rescale", 0);
+  // True means 1.
+  options.cfg_normalization = test_case.Number("cfg_normalization", test_case.Bool("cfg_normalization", false) ? 1 : 0);
+  options.cfg_truncation = test_case.Number("cfg_truncation", options.cfg_truncation);
   options.clip_skip = static_cast<int32_t>(test_case.Int("clip_skip", 0));
   const auto numbers = [&](const char* argument) {
     std::vector<int32_t> values;
@@ -211,6 +232,17 @@ absl::StatusOr<models::SharedAdapters> AdaptersOf(const Case& test_case, const m
 // with the last one, the positive prompt.
 void UseRecordedConditioning(const Tensors& gold, const models::Family& family, int64_t image, int64_t images,
                              models::Guidance& guidance) {
+  if (gold.contains("call.0.in.cap_feats.0")) {
+    // Z-Image: a text for each row, the positive prompts first.
+    const int64_t branches = std::ssize(guidance.branches);
+    for (int64_t b = 0; b < branches; ++b) {
+      at::Tensor& text = guidance.branches[static_cast<size_t>(b)].row.text;
+      const at::Tensor recorded = gold.at(absl::StrCat("call.0.in.cap_feats.", (branches - 1 - b) * images + image));
+      const at::Tensor own = recorded.to(family.device(), family.dtype());
+      text = at::constant_pad_nd(own, {0, 0, 0, text.size(0) - own.size(0)});
+    }
+    return;
+  }
   const bool one_call = gold.at("call.0.in.encoder_hidden_states").size(0) > images || guidance.branches.size() == 1;
   for (size_t b = 0; b < guidance.branches.size(); ++b) {
     models::ConditioningRow& row = guidance.branches[b].row;

@@ -2,9 +2,12 @@
 // versions.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "models/text_encoders/text_encoder.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "tests/golden_runner/block_state_bytes.h"
 #include "tests/golden_runner/golden_component.h"
@@ -42,6 +45,28 @@ at::Tensor RunInStages(const models::Transformer& model, const models::Transform
   return model.Head(state(), pass.ConditioningOf(model.num_blocks()), context);
 }
 
+// The inputs of the passes of a case: one for all rows, or one for each.
+std::vector<Tensors> RowsOf(const ModelUnderTest& model, const Tensors& inputs) {
+  return model.rows ? model.rows(inputs) : std::vector{inputs};
+}
+
+// Returns what the reference recorded for row `row` of `rows` passes, without the padding of the batch; nothing if it
+// recorded none. With one pass, it is all that was recorded.
+std::optional<at::Tensor> Recorded(const Tensors& gold, const std::string& name, size_t row, size_t rows,
+                                   const at::Tensor& like) {
+  if (rows > 1) {
+    if (const auto own = gold.find(absl::StrCat("out.", name, ".", row)); own != gold.end()) return own->second;
+  }
+  auto found = gold.find("out." + name);
+  if (found == gold.end()) found = gold.find(name);
+  if (found == gold.end()) return std::nullopt;
+  if (rows == 1) return found->second;
+  if (found->second.size(0) != static_cast<int64_t>(rows)) return std::nullopt;  // the rows one after another
+  at::Tensor own = found->second.narrow(0, static_cast<int64_t>(row), 1);
+  if (own.dim() == 3 && own.size(1) > like.size(1)) own = own.narrow(1, 0, like.size(1));
+  return own;
+}
+
 // Compares only the output, on the ranks of the case's layout.
 absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelUnderTest& whole, const Tensors& gold,
                                              const Tensors& inputs) {
@@ -53,11 +78,49 @@ absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelU
     const absl::StatusOr<std::unique_ptr<ModelUnderTest>> part =
         OpenModel(test_case.Text("class"), folder, folder + "/config.json", whole.dtype, test_case.device, place.share);
     if (!part.ok()) return absl::StatusOr<Report>(part.status());
-    const models::TransformerInput input = (*part)->input(OnDevice(inputs, test_case.device));
-    const at::Tensor output = (*part)->output(RunOnMesh(*(*part)->model, input, place), input.grid);
-    report.Add("output", RelativeError(output, gold.at("out.output")), test_case.Tolerance(fp64 ? "fp64" : "fp32"));
+    const std::vector<Tensors> rows = RowsOf(**part, OnDevice(inputs, test_case.device));
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const models::TransformerInput input = (*part)->input(rows[row]);
+      const at::Tensor output = (*part)->output(RunOnMesh(*(*part)->model, input, place), input.grid);
+      const std::optional<at::Tensor> expected = Recorded(gold, "output", row, rows.size(), output);
+      if (!expected) return absl::StatusOr<Report>(absl::NotFoundError("the case records no output"));
+      report.Add("output", RelativeError(output.reshape(expected->sizes()), *expected),
+                 test_case.Tolerance(fp64 ? "fp64" : "fp32"));
+    }
     return absl::StatusOr<Report>(report);
   });
+}
+
+// Runs a pass and hands everything that the reference may have recorded to `compare`.
+void ComparePass(const ModelUnderTest& under_test, const Tensors& gold, const Tensors& inputs,
+                 const std::function<void(const std::string& name, const at::Tensor& actual)>& compare,
+                 Report& report) {
+  OneRank rank;
+  const models::Transformer& model = *under_test.model;
+  const models::TransformerInput input = under_test.input(inputs);
+  const models::ForwardPass pass(model, input, rank.context);
+  compare(under_test.embedding_name, pass.step().vector);
+  for (const auto& [name, value] : under_test.extras(input, gold, pass)) compare(name, value);
+  const auto compare_states = [&](int block, const models::BlockState& state) {
+    if (under_test.states) {
+      for (const auto& [name, value] : under_test.states(block, state)) compare(name, value);
+      return;
+    }
+    compare(block < 0 ? "patch_embed" : under_test.block_name(block) + ".hidden", state.image);
+    if (state.text.defined()) {
+      compare(block < 0 ? "context" : under_test.block_name(block) + ".context", state.text);
+    }
+  };
+  models::BlockState state = pass.Begin();
+  compare_states(-1, state);
+  for (int i = 0; i < model.num_blocks(); ++i) {
+    model.Block(i, state, pass.ConditioningOf(i), rank.context);
+    compare_states(i, state);
+  }
+  const at::Tensor head = model.Head(state, pass.ConditioningOf(model.num_blocks()), rank.context);
+  compare("proj_out", head);
+  compare("output", under_test.output(head, input.grid));
+  report.Add("in stages, bit for bit", at::equal(RunInStages(model, input, rank.context), head) ? 0 : 1, 0);
 }
 
 }  // namespace
@@ -72,13 +135,14 @@ at::Tensor RunOnMesh(const models::Transformer& transformer, const models::Trans
                                        .adapters = models::AdaptersOf(adapters, "transformer")};
   const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
   const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
-  runtime::ForwardRows rows{.grid = input.grid,
-                            .positions = transformer.Place(input.grid, input.patches.device()),
-                            .text = prompt.text,
-                            .text_bias = {},
-                            .patches = input.patches.narrow(1, 0, 0),
-                            .skipped_blocks = {},
-                            .adapters = adapters};
+  runtime::ForwardRows rows{
+      .grid = input.grid,
+      .positions = transformer.Place(input.grid, models::JointTokens(transformer, prompt.text), input.patches.device()),
+      .text = prompt.text,
+      .text_bias = {},
+      .patches = input.patches.narrow(1, 0, 0),
+      .skipped_blocks = {},
+      .adapters = adapters};
   if (input.text_mask.defined()) {
     rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
   }
@@ -100,32 +164,19 @@ absl::StatusOr<Report> RunTransformer(const Case& test_case) {
   if (!inputs.ok()) return inputs.status();
 
   if (test_case.layout.ranks() > 1) return RunTransformerOnRanks(test_case, under_test, *gold, *inputs);
-  OneRank rank;
   Report report;
-  const auto compare = [&](const std::string& name, const at::Tensor& actual) {
-    auto it = gold->find("out." + name);
-    if (it == gold->end()) it = gold->find(name);
-    if (it == gold->end()) return;
-    const char* tolerance = fp64 ? "fp64" : name.starts_with("time_proj") ? "fp32_time_proj" : "fp32";
-    report.Add(name, RelativeError(actual.reshape(it->second.sizes()), it->second), test_case.Tolerance(tolerance));
-  };
-  const models::Transformer& model = *under_test.model;
-  const models::TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
-  const models::ForwardPass pass(model, input, rank.context);
-  compare(under_test.embedding_name, pass.step().vector);
-  for (const auto& [name, value] : under_test.extras(input, *gold, pass)) compare(name, value);
-  models::BlockState state = pass.Begin();
-  compare("patch_embed", state.image);
-  if (state.text.defined()) compare("context", state.text);
-  for (int i = 0; i < model.num_blocks(); ++i) {
-    model.Block(i, state, pass.ConditioningOf(i), rank.context);
-    compare(under_test.block_name(i) + ".hidden", state.image);
-    if (state.text.defined()) compare(under_test.block_name(i) + ".context", state.text);
+  const std::vector<Tensors> rows = RowsOf(under_test, OnDevice(*inputs, test_case.device));
+  for (size_t row = 0; row < rows.size(); ++row) {
+    ComparePass(
+        under_test, *gold, rows[row],
+        [&](const std::string& name, const at::Tensor& actual) {
+          const std::optional<at::Tensor> expected = Recorded(*gold, name, row, rows.size(), actual);
+          if (!expected) return;
+          const char* tolerance = fp64 ? "fp64" : name.starts_with("time_proj") ? "fp32_time_proj" : "fp32";
+          report.Add(name, RelativeError(actual.reshape(expected->sizes()), *expected), test_case.Tolerance(tolerance));
+        },
+        report);
   }
-  const at::Tensor head = model.Head(state, pass.ConditioningOf(model.num_blocks()), rank.context);
-  compare("proj_out", head);
-  compare("output", under_test.output(head, input.grid));
-  report.Add("in stages, bit for bit", at::equal(RunInStages(model, input, rank.context), head) ? 0 : 1, 0);
   return report;
 }
 
@@ -154,9 +205,13 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   }
 
   OneRank rank;
-  const models::TransformerInput input = under_test.input(OnDevice(*inputs, test_case.device));
-  const at::Tensor output =
-      under_test.output(tessera::models::RunTransformer(*under_test.model, input, rank.context), input.grid);
+  std::vector<at::Tensor> outputs;
+  for (const Tensors& row : RowsOf(under_test, OnDevice(*inputs, test_case.device))) {
+    const models::TransformerInput input = under_test.input(row);
+    outputs.push_back(
+        under_test.output(tessera::models::RunTransformer(*under_test.model, input, rank.context), input.grid));
+  }
+  const at::Tensor output = at::cat(outputs);
   const at::Tensor loss = (output - Wave(output, 0.37)).square().mean();
   loss.backward();
 
@@ -184,6 +239,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
 }
 
 absl::StatusOr<Report> RunLegacyConfig(const Case& test_case) {
+  if (models::IsTextEncoder(test_case.Text("class"))) return RunLegacyTextEncoder(test_case);
   const c10::InferenceMode no_gradients;
   const std::string folder = test_case.Path(test_case.Text("folder"));
   absl::StatusOr<at::Tensor> outputs[2];

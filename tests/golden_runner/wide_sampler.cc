@@ -32,9 +32,9 @@ runtime::Schedule FlowSchedule(const runtime::SamplerConfig& config, int steps, 
   const auto shifted = [&](double sigma) { return options.shift * sigma / (1 + (options.shift - 1) * sigma); };
   const bool dynamic = options.use_dynamic_shifting;
   const double mu = dynamic ? std::exp(runtime::DynamicShiftMu(options, tokens)) : 0;
-  const double low = family.flow_sigmas() == models::FlowSigmas::kLinear ? 1.0 / steps
-                     : dynamic                                           ? 1 / train
-                                                                         : shifted(1 / train);
+  const double low = family.flow_sigmas() != models::FlowSigmas::kSampler ? 1.0 / steps
+                     : dynamic                                            ? 1 / train
+                                                                          : shifted(1 / train);
   runtime::Schedule schedule;
   for (int i = 0; i < steps; ++i) {
     const double even = steps == 1 ? 1 : 1 + (low - 1) * i / (steps - 1);
