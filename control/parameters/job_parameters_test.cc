@@ -56,10 +56,10 @@ TEST(JobParametersTest, EveryMemberIsWalked) {
   // These stop compiling when a member is added: it also needs a line in FieldsOf.
   [[maybe_unused]] const auto& [j1, j2, j3, j4, j5, j6, j7, j8, j9, j10, j11, j12, j13, j14, j15, j16, j17] =
       JobParameters();
-  [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9] = PromptOptions();
+  [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11] = PromptOptions();
   [[maybe_unused]] const auto& [l1, l2, l3, l4] = SkipLayerGuidance();
   [[maybe_unused]] const auto& [s1, s2, s3, s4] = OriginalSize();
-  EXPECT_EQ(Ids().size(), (17u - 1) + (9u - 2) + 4u + 4u);
+  EXPECT_EQ(Ids().size(), (17u - 1) + (11u - 2) + 4u + 4u);
 }
 
 TEST(JobParametersTest, TheMessageHasTheFieldsOfTheWalkAndNoOthers) {

@@ -123,6 +123,8 @@ class Family {
   // Whether rows with texts of different lengths can share a batch because padding is masked.
   virtual bool masks_padding() const = 0;
   virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
+  // Whether the dynamic shift of a flow follows FLUX.2's formula in place of the scheduler's configuration.
+  virtual bool has_empirical_shift() const { return false; }
 
   // Encodes prompts into finite conditioning. Returns InvalidArgument for a prompt that cannot be read,
   // FailedPrecondition if another rank encodes prompts, DataLoss if a text encoder's states are not finite. Collective,

@@ -6,38 +6,13 @@
 #include "runtime/device/host_memory.h"
 
 namespace tessera::runtime {
-namespace {
-
-// Like numpy's linspace: start + i · step, with the last value exact.
-std::vector<double> LinearSigmas(int steps) {
-  std::vector<double> sigmas(static_cast<size_t>(steps));
-  const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;
-  for (int i = 0; i < steps; ++i) sigmas[i] = i * step + 1.0;
-  if (steps > 1) sigmas.back() = last;
-  return sigmas;
-}
-
-// Like torch's linspace, which counts from the nearer end.
-std::vector<double> SingleLinearSigmas(int steps) {
-  const float last = 1.0f / static_cast<float>(steps);
-  const float step = steps > 1 ? (last - 1.0f) / static_cast<float>(steps - 1) : 0;
-  std::vector<double> sigmas;
-  for (int i = 0; i < steps; ++i) {
-    const float from_last = last - step * static_cast<float>(steps - 1 - i);
-    sigmas.push_back(i < steps / 2 ? 1.0f + step * static_cast<float>(i) : from_last);
-  }
-  if (steps == 1) sigmas[0] = 1;
-  return sigmas;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config, int steps,
                                                      const models::Family& family,
                                                      const models::LatentGeometry& geometry) {
   ScheduleOptions options;
   if (const auto* shift = config.Find<DynamicShift>(); shift != nullptr && shift->use_dynamic_shifting) {
-    options.mu = DynamicShiftMu(*shift, geometry.grid.image());
+    const int64_t tokens = geometry.grid.image();
+    options.mu = family.has_empirical_shift() ? EmpiricalShiftMu(tokens, steps) : DynamicShiftMu(*shift, tokens);
   }
   if (IsFlow(config) && steps > 0) {
     if (family.flow_sigmas() == models::FlowSigmas::kLinear) options.sigmas = LinearSigmas(steps);

@@ -187,11 +187,12 @@ TEST_P(PictureLayoutTest, AJobInABatchOfOtherRulesAndAJobThatStartsAgainAreTheJo
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, PictureLayoutTest, testing::Values("flux_dev", "pixart_alpha", "sd3"),
+INSTANTIATE_TEST_SUITE_P(Families, PictureLayoutTest,
+                         testing::Values("flux_dev", "pixart_alpha", "sd3", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Families, LayoutTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST_P(PipeFusionTest, ARequestAfterAnotherIsTheRequestAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PipeFusionTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 TEST(PipeFusionJobsTest, AskingForLatentsBetweenStepsChangesNoBit) {

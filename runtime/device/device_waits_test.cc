@@ -28,7 +28,7 @@ TEST_P(DeviceWaitsTest, ASteadyStepWaitsForNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DeviceWaitsTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 // Tests what the counter counts.

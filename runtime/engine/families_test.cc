@@ -18,6 +18,7 @@
 #include "models/loading/load_options.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/opened_autoencoder.h"
 #include "tests/support/test_folder.h"
 
@@ -48,7 +49,7 @@ absl::StatusOr<models::FamilyDescription> Describe(const std::string& path) {
 class FamilyTest : public testing::TestWithParam<const char*> {
  protected:
   void Open(const models::LoadOptions& options) {
-    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(std::string(kPipelines) + GetParam());
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(GetParam()));
     ASSERT_TRUE(folder.ok()) << folder.status();
     const models::FamilyEntry* entry = *models::FindFamily(folder->class_name());
     description_ = *entry->describe(*folder);
@@ -267,7 +268,7 @@ TEST_P(FamilyTest, NoMorePromptsAreEncodedAheadThanTheCacheHolds) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
                          testing::Values("dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
-                                         "pixart_sigma", "sd3", "sd35"),
+                                         "pixart_sigma", "sd3", "sd35", "z_image_base", "z_image_turbo"),
                          [](const auto& info) { return info.param; });
 
 TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {

@@ -17,6 +17,7 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/late_nccl.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/valid_layouts.h"
@@ -41,7 +42,7 @@ int64_t CountedBytes(const parallel::Communicator& group) {
 class CountedStep : public testing::TestWithParam<const char*> {
  protected:
   CountedStep()
-      : folder_(*models::ModelFolder::Open(std::string("tests/golden/pipelines/") + GetParam())),
+      : folder_(*models::ModelFolder::Open(GoldenPipeline(GetParam()))),
         entry_(**models::FindFamily(folder_.class_name())),
         description_(*entry_.describe(folder_)) {
     const bool one_size = description_.min_size == description_.max_size;
@@ -229,7 +230,7 @@ TEST_P(CountedStep, ThroughNcclEveryRankSendsThoseBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CountedStep,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

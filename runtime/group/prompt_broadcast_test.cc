@@ -10,6 +10,7 @@
 #include "models/families/prompt_request.h"
 #include "models/loading/load_options.h"
 #include "models/loading/load_plan.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/thread_ranks.h"
 
@@ -203,7 +204,7 @@ TEST(PromptBroadcastTest, ADescriptionOfImpossibleLengthIsAnErrorOfTheGroup) {
 
 class FamilyPromptTest : public testing::TestWithParam<const char*> {
  protected:
-  const models::ModelFolder folder_ = *models::ModelFolder::Open(std::string("tests/golden/pipelines/") + GetParam());
+  const models::ModelFolder folder_ = *models::ModelFolder::Open(GoldenPipeline(GetParam()));
   const models::FamilyEntry& entry_ = **models::FindFamily(folder_.class_name());
   const models::FamilyDescription description_ = *entry_.describe(folder_);
 
@@ -277,7 +278,7 @@ TEST_P(FamilyPromptTest, ARankThatDoesNotEncodeReadsNoEncodersWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyPromptTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

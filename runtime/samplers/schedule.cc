@@ -301,6 +301,37 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const FlowLevel
 
 }  // namespace
 
+double EmpiricalShiftMu(int64_t tokens, int steps) {
+  constexpr int64_t kLargeImage = 4300;
+  const double n = static_cast<double>(tokens);
+  const double at_200_steps = 0.00016927 * n + 0.45666666;
+  if (tokens > kLargeImage) return at_200_steps;
+  const double at_10_steps = 8.73809524e-05 * n + 1.89833333;
+  const double slope = (at_200_steps - at_10_steps) / 190;
+  return slope * steps + (at_200_steps - 200 * slope);
+}
+
+// numpy: start + i · step, with the last value exact.
+std::vector<double> LinearSigmas(int steps) {
+  std::vector<double> sigmas(static_cast<size_t>(steps));
+  const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;
+  for (int i = 0; i < steps; ++i) sigmas[i] = i * step + 1.0;
+  if (steps > 1) sigmas.back() = last;
+  return sigmas;
+}
+
+// torch counts from the nearer end.
+std::vector<double> SingleLinearSigmas(int steps) {
+  const float last = 1.0f / static_cast<float>(steps);
+  const float step = steps > 1 ? (last - 1.0f) / static_cast<float>(steps - 1) : 0;
+  std::vector<double> sigmas;
+  for (int i = 0; i < steps; ++i) {
+    const float from_last = last - step * static_cast<float>(steps - 1 - i);
+    sigmas.push_back(i < steps / 2 ? 1.0f + step * static_cast<float>(i) : from_last);
+  }
+  return sigmas;
+}
+
 Schedule MakeFlowTrainingSchedule(const SamplerConfig& config) {
   const FlowLevels& levels = *config.Find<FlowLevels>();
   const float train = static_cast<float>(config.num_train_timesteps);

@@ -34,6 +34,15 @@ struct Schedule {
 // base_image_seq_len to max_shift at max_image_seq_len, and beyond.
 double DynamicShiftMu(const DynamicShift& options, int64_t tokens);
 
+// Returns the shift that FLUX.2's authors fitted to the number of an image's tokens and of steps. Source: the reference
+// pipeline.
+double EmpiricalShiftMu(int64_t tokens, int steps);
+
+// Return `steps` sigmas at even distances from 1 down to 1 / steps, as numpy computes them in double precision and torch
+// in single precision.
+std::vector<double> LinearSigmas(int steps);
+std::vector<double> SingleLinearSigmas(int steps);
+
 // Returns the schedule of a job with that many steps; it has fewer only if lambda_min_clipped removes some. Returns
 // InvalidArgument for steps outside 1 … num_train_timesteps, a missing mu, sigmas of the wrong number or outside (0,
 // 1], and options that result in timesteps outside the table or in repeated ones in a multistep solver.

@@ -259,6 +259,8 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
       [](ImageRequest& r) { r.max_sequence_length = 1; },
       [](ImageRequest& r) { r.true_cfg_scale = 0; },
       [](ImageRequest& r) { r.guidance_rescale = 0; },
+      [](ImageRequest& r) { r.cfg_normalization = 0; },
+      [](ImageRequest& r) { r.cfg_truncation = 0; },
       [](ImageRequest& r) { r.clip_skip = 0; },
       [](ImageRequest& r) { r.skip_layers = {1}; },
       [](ImageRequest& r) { r.skip_layer_scale = 0; },

@@ -162,6 +162,8 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
                                     .negative_prompt_3 = "e",
                                     .true_cfg_scale = 5,
                                     .guidance_rescale = 0.5,
+                                    .cfg_normalization = 1.5,
+                                    .cfg_truncation = 0.75,
                                     .clip_skip = 1,
                                     .skip_layers = {.layers = {1}, .scale = 1, .start = 0, .stop = 1},
                                     .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}},

@@ -103,6 +103,8 @@ control::PromptOptions EveryOption() {
           .negative_prompt_3 = "stem",
           .true_cfg_scale = 4,
           .guidance_rescale = 0.7,
+          .cfg_normalization = 1.5,
+          .cfg_truncation = 0.75,
           .clip_skip = 1,
           .skip_layers = {.layers = {9, 7, 8}, .scale = 3, .start = 0.125, .stop = 0.5},
           .original_size = {.height = 768, .width = 1024, .crop_top = 10, .crop_left = 0}};
@@ -114,7 +116,7 @@ TEST(ParametersTextTest, EveryOptionHasAReadableKey) {
   EXPECT_THAT(FormatParameters(parameters).value(),
               HasSubstr("Max sequence length: 120, Prompt 2: \"a green, \\\"sour\\\" apple\", Prompt 3: three, "
                         "Negative prompt 2: leaf, Negative prompt 3: stem, True CFG scale: 4, Guidance rescale: 0.7, "
-                        "Clip skip: 1, Skip layers: 9 7 8, Skip layer scale: 3, Skip layer start: 0.125, "
+                        "CFG normalization: 1.5, CFG truncation: 0.75, Clip skip: 1, Skip layers: 9 7 8, Skip layer scale: 3, Skip layer start: 0.125, "
                         "Skip layer stop: 0.5, Original size: 1024x768, Crop top left: 10 0, Version"));
 }
 
@@ -138,6 +140,12 @@ TEST(ParametersTextTest, EveryOptionRoundTripsAloneAndWithTheOthers) {
            },
            [](const control::PromptOptions&from, control::PromptOptions&to) {
              to.guidance_rescale = from.guidance_rescale;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.cfg_normalization = from.cfg_normalization;
+           },
+           [](const control::PromptOptions&from, control::PromptOptions&to) {
+             to.cfg_truncation = from.cfg_truncation;
            },
            [](const control::PromptOptions&from, control::PromptOptions&to) { to.clip_skip = from.clip_skip; },
            [](const control::PromptOptions&from, control::PromptOptions&to) {
@@ -335,12 +343,14 @@ TEST(ParametersTextTest, MissingRepeatedAndMalformedPairsAreNamed) {
 
 TEST(ParametersTextTest, NumbersThatAreNotFiniteAreRefused) {
   for (const double wrong : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 8; ++i) {
       ImageParameters parameters = Typical();
       control::SkipLayerGuidance& skip_layers = parameters.options.skip_layers;
       double* const numbers[] = {&parameters.guidance_scale.emplace(),
                                  &parameters.options.true_cfg_scale,
                                  &parameters.options.guidance_rescale,
+                                 &parameters.options.cfg_normalization,
+                                 &parameters.options.cfg_truncation,
                                  &skip_layers.scale,
                                  &skip_layers.start,
                                  &skip_layers.stop};

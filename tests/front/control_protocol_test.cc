@@ -98,6 +98,8 @@ control::JobParameters EveryParameter() {
                       .negative_prompt_3 = "f",
                       .true_cfg_scale = 4.1,
                       .guidance_rescale = 0.7,
+                      .cfg_normalization = 1.5,
+                      .cfg_truncation = 0.75,
                       .clip_skip = 2,
                       .skip_layers = {.layers = {9, 7, 8}, .scale = 3.1, .start = 0.1, .stop = 0.9},
                       .original_size = {.height = 1, .width = 2, .crop_top = 3, .crop_left = 4}},

@@ -20,6 +20,19 @@ absl::StatusOr<control::Frames> Read(const Case& test_case, const char* argument
   return control::DecodePicture(bytes);
 }
 
+// Returns the picture that the case begins from, "image" or the only one of "images"; "" if it has none.
+std::string FirstPicture(const Case& test_case) {
+  const base::Json* const list = test_case.arguments.Find("images");
+  if (list == nullptr || list->items().empty()) return test_case.Text("image");
+  const std::string* const first = list->items()[0].AsString();
+  return first != nullptr ? *first : "";
+}
+
+absl::StatusOr<control::Frames> ReadFirstPicture(const Case& test_case) {
+  ASSIGN_OR_RETURN(const std::string bytes, control::ReadPictureFile(test_case.Path(FirstPicture(test_case))));
+  return control::DecodePicture(bytes);
+}
+
 // The region of the picture that is painted; none: all of it.
 absl::StatusOr<std::optional<control::PixelRegion>> RegionOf(const Case& test_case) {
   if (test_case.arguments.Find("padding_mask_crop") == nullptr) return std::nullopt;
@@ -33,14 +46,26 @@ absl::StatusOr<std::optional<control::PixelRegion>> RegionOf(const Case& test_ca
 
 }  // namespace
 
+absl::StatusOr<control::PictureSize> SizeOf(const Case& test_case) {
+  control::PictureSize size{.width = static_cast<int>(test_case.Int("width", 0)),
+                            .height = static_cast<int>(test_case.Int("height", 0))};
+  if (size.width > 0 || FirstPicture(test_case).empty()) return size;
+  // The reference rounds the picture's own size down.
+  constexpr int kMultiple = 16;
+  ASSIGN_OR_RETURN(const control::Frames picture, ReadFirstPicture(test_case));
+  return control::PictureSize{.width = picture.width / kMultiple * kMultiple,
+                              .height = picture.height / kMultiple * kMultiple};
+}
+
 absl::StatusOr<runtime::PictureInputs> PreparedPictures(const Case& test_case) {
   runtime::PictureInputs inputs{.first_step = control::FirstStepOfStrength(static_cast<int>(test_case.Int("steps", 0)),
                                                                            test_case.Number("strength", 1))};
   ASSIGN_OR_RETURN(const std::optional<control::PixelRegion> region, RegionOf(test_case));
-  const auto width = static_cast<int>(test_case.Int("width", 0)), height = static_cast<int>(test_case.Int("height", 0));
+  ASSIGN_OR_RETURN(const control::PictureSize whole, SizeOf(test_case));
+  const int width = whole.width, height = whole.height;
   const control::FitMode mode = region ? control::FitMode::kFill : control::FitMode::kStretch;
-  if (test_case.arguments.Find("image") != nullptr) {
-    ASSIGN_OR_RETURN(control::Frames picture, Read(test_case, "image"));
+  if (!FirstPicture(test_case).empty()) {
+    ASSIGN_OR_RETURN(control::Frames picture, ReadFirstPicture(test_case));
     control::PictureSize size{.width = width, .height = height};
     // The reference's resize to preferred sizes was off.
     if (test_case.Text("pipeline") == "FluxKontextPipeline") {
@@ -70,7 +95,7 @@ absl::StatusOr<at::Tensor> FinishedPixels(const Case& test_case, const at::Tenso
   control::Frames painted{.width = static_cast<int>(bytes.size(2)), .height = static_cast<int>(bytes.size(1))};
   painted.bytes.assign(bytes.const_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>() + bytes.numel());
   ASSIGN_OR_RETURN(const control::Frames mask, Read(test_case, "mask"));
-  ASSIGN_OR_RETURN(const control::Frames original, Read(test_case, "image"));
+  ASSIGN_OR_RETURN(const control::Frames original, ReadFirstPicture(test_case));
   ASSIGN_OR_RETURN(const control::Frames finished, control::OverlayPicture(mask, original, painted, region));
   const at::Tensor result = at::empty({1, finished.height, finished.width, 3}, at::kByte);
   std::memcpy(result.mutable_data_ptr<uint8_t>(), finished.bytes.data(), finished.bytes.size());

@@ -4,10 +4,14 @@
 #include <ATen/ATen.h>
 
 #include "absl/status/statusor.h"
+#include "control/pictures/kontext_size.h"
 #include "runtime/denoising/picture_inputs.h"
 #include "tests/golden_runner/golden_case.h"
 
 namespace tessera::golden {
+
+// Returns the size of the case's image: the one asked for, or that of the picture which it begins from.
+absl::StatusOr<control::PictureSize> SizeOf(const Case& test_case);
 
 // Returns the case's pictures and mask, in fp32 in host memory, and its first step.
 absl::StatusOr<runtime::PictureInputs> PreparedPictures(const Case& test_case);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "base/macros/status_macros.h"
 #include "control/model/model_cost.h"
 #include "control/pictures/kontext_size.h"
 #include "control/pictures/strength.h"
@@ -173,6 +174,37 @@ absl::StatusOr<Report> RunKontext(const Case& test_case) {
   return report;
 }
 
+// Each row has its own configuration of the scheduler.
+absl::StatusOr<Report> RunFlowSchedules(const Case& test_case) {
+  ASSIGN_OR_RETURN(const base::Json rows, ReadContent(test_case));
+  Report report;
+  for (const base::Json& row : rows.items()) {
+    const std::string& family = Text(row, "family");
+    if (family == "sana") continue;  // not built
+    const int64_t tokens = Int(row, "tokens");
+    const auto steps = static_cast<int>(Int(row, "steps"));
+    ASSIGN_OR_RETURN(const runtime::SamplerConfig config,
+                     SamplerOf("FlowMatchEulerDiscreteScheduler", Field(row, "config")));
+    const double mu = family == "flux2" ? runtime::EmpiricalShiftMu(tokens, steps)
+                                        : runtime::DynamicShiftMu(*config.Find<runtime::DynamicShift>(), tokens);
+    ASSIGN_OR_RETURN(const runtime::Schedule schedule,
+                     runtime::MakeSchedule(config, steps,
+                                           {.mu = mu,
+                                            .sigmas = family == "z_image" ? runtime::SingleLinearSigmas(steps)
+                                                                          : runtime::LinearSigmas(steps)}));
+    const std::string name = absl::StrCat(Text(row, "name"), ", ", tokens, " tokens, ", steps, " steps: ");
+    report.Add(name + "mu", std::abs(mu - Number(row, "mu")), 1e-12);
+    const auto compare = [&](const char* what, const std::vector<double>& actual) {
+      std::vector<double> expected;
+      for (const base::Json& value : Field(row, what).items()) expected.push_back(value.AsNumber().value_or(-1));
+      report.Add(name + what, RelativeError(at::tensor(actual, at::kDouble), at::tensor(expected, at::kDouble)), 2e-6);
+    };
+    compare("sigmas", schedule.sigmas);
+    compare("timesteps", schedule.timesteps);
+  }
+  return report;
+}
+
 // Functions by the name in the case.
 constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> kFunctions[] = {
     {"PixArtAlphaPipeline._text_preprocessing", RunCaptions},
@@ -180,6 +212,7 @@ constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> k
     {"PixArtImageProcessor.resize_and_crop_tensor, postprocess", RunImages},
     {"strength", RunStrength},
     {"kontext", RunKontext},
+    {"mu, sigmas and timesteps of the pipelines", RunFlowSchedules},
 };
 
 }  // namespace

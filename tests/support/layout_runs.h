@@ -23,6 +23,7 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/valid_layouts.h"
 
@@ -44,10 +45,9 @@ class LayoutRuns {
     runtime::Denoiser& denoiser;
   };
 
-  // `model` is a folder of tests/golden/pipelines, or an absolute path.
+  // `model` is a pipeline of the golden sets, or an absolute path.
   explicit LayoutRuns(const std::string& model) {
-    absl::StatusOr<models::ModelFolder> folder =
-        models::ModelFolder::Open(model[0] == '/' ? model : "tests/golden/pipelines/" + model);
+    absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(model));
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
     entry_ = *models::FindFamily(folder->class_name());
     folder_.emplace(*std::move(folder));

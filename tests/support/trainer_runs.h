@@ -20,6 +20,7 @@
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
 #include "runtime/training/trainer.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/thread_ranks.h"
 
@@ -37,8 +38,8 @@ class TrainerRuns {
     control::TrainingSaved saved;
   };
 
-  // `model` is a folder of tests/golden/pipelines.
-  explicit TrainerRuns(const std::string& model) : model_("tests/golden/pipelines/" + model) {
+  // `model` is a pipeline of the golden sets.
+  explicit TrainerRuns(const std::string& model) : model_(GoldenPipeline(model)) {
     const char* captions[] = {"a red house",        "two small houses by the sea in the evening",
                               "a green [trigger]",  "a tree",
                               "a boat on the lake", "clouds"};

@@ -30,6 +30,7 @@
 #include "runtime/training/sample_noise.h"
 #include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_pass.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/thread_ranks.h"
 
@@ -84,10 +85,9 @@ class TrainingRuns {
     int64_t most_bytes = 0;                       // the most that the model's storages held at once, if sharded
   };
 
-  // `model` is a folder of tests/golden/pipelines, or the path of another one.
+  // `model` is a pipeline of the golden sets, or the path of another one.
   explicit TrainingRuns(const std::string& model) {
-    absl::StatusOr<models::ModelFolder> folder =
-        models::ModelFolder::Open(model.starts_with('/') ? model : "tests/golden/pipelines/" + model);
+    absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(model));
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
     entry_ = *models::FindFamily(folder->class_name());
     folder_.emplace(*std::move(folder));
