@@ -15,6 +15,9 @@ std::string ModuleName(const std::string& weight) { return weight.substr(0, weig
 
 std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
   std::vector<int64_t> shape = spec.shape;
+  // A causal convolution of videos, [out, in, frames, height, width]: of a single frame, only the last slice in time
+  // meets anything but zeros.
+  if (shape.size() == 5) shape.erase(shape.begin() + 2);
   if (spec.role == LinearRole::kColumn) shape[0] = shard_.end(shape[0]) - shard_.begin(shape[0]);
   if (spec.role == LinearRole::kRow) {
     const std::vector<int64_t> whole = {shape[1]};

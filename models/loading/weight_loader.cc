@@ -93,7 +93,9 @@ class TurnsOfLoad {
       : shard_(target.shard), rows_of_all_(target.rows_of_all) {
     for (const Param& param : target.params) {
       const WeightFolder::Location& location = *Locate(folder, param.spec);
-      if (rows_of_all_) {
+      if (param.shape.size() < param.spec.shape.size()) {
+        AddLastSlices(param, location);
+      } else if (rows_of_all_) {
         AddRun(param, location);
       } else if (param.scales.defined()) {
         AddRowsForEightBits(param, location);
@@ -121,6 +123,24 @@ class TurnsOfLoad {
       const int64_t elements = std::min(step, count - begin);
       Add({.location = &location, .offset = (first + begin) * size, .rows = 1, .row_bytes = elements * size},
           {.param = &param, .to = begin, .count = elements});
+    }
+  }
+
+  // Adds the last slice in time of every pair of channels of a causal convolution, [out, in, frames, height, width].
+  void AddLastSlices(const Param& param, const WeightFolder::Location& location) {
+    const std::vector<int64_t>& whole = param.spec.shape;
+    const int64_t size = Size(location), slice = whole[3] * whole[4], row_bytes = whole[2] * slice * size;
+    const int64_t pairs = param.shape[0] * whole[1], first = rows_of_all_ ? shard_.begin(whole[0]) * whole[1] : 0;
+    const int64_t kept = whole[2] - 1;
+    const int64_t step = std::max<int64_t>(kTurnBytes / row_bytes, 1);
+    for (int64_t begin = 0; begin < pairs; begin += step) {
+      const int64_t count = std::min(step, pairs - begin);
+      Add({.location = &location,
+           .offset = (first + begin) * row_bytes,
+           .rows = count,
+           .row_bytes = row_bytes,
+           .kept = {{.begin = kept * slice * size, .count = slice * size}}},
+          {.param = &param, .to = begin * slice, .count = count * slice});
     }
   }
 

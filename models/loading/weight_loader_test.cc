@@ -77,6 +77,20 @@ TEST_F(WeightLoaderTest, WidensHalfPrecisionWithoutRounding) {
   EXPECT_TRUE(at::equal(table.params()[1].Value(), at::tensor({0.333984375}, at::kDouble)));
 }
 
+// Two outputs, one input, three frames of 1 x 2: of each frame of values the last two of six are kept.
+TEST_F(WeightLoaderTest, KeepsTheLastSliceInTimeOfACausalConvolution) {
+  const std::string floats = Floats({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // read directly, and through a buffer
+    ParamTable table(dtype, at::kCPU);
+    const std::shared_ptr<at::Tensor> weight = table.AddConvolution({.name = "conv", .shape = {2, 1, 3, 1, 2}});
+    EXPECT_EQ(table.bytes(), 4 * static_cast<int64_t>(c10::elementSize(dtype)));
+    ASSERT_TRUE(LoadFrom({{"conv", "F32", "[2,1,3,1,2]", floats}}, table).ok());
+    EXPECT_TRUE(at::equal(*weight, at::tensor({4, 5, 10, 11}, dtype).view({2, 1, 1, 2})));
+    EXPECT_THAT(std::string(LoadFrom({{"conv", "F32", "[2,1,1,1,2]", Floats({0, 1, 2, 3})}}, table).message()),
+                HasSubstr("conv: [2, 1, 1, 1, 2] in the file, [2, 1, 3, 1, 2] by the configuration"));
+  }
+}
+
 TEST_F(WeightLoaderTest, ReportsAllMissingUnexpectedAndMisshapenTensorsInOneError) {
   ParamTable table(at::kFloat, at::kCPU);
   for (const char* name : {"one", "two", "three"}) table.Add({.name = name, .shape = {2}});
