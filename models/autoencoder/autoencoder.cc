@@ -185,7 +185,7 @@ absl::StatusOr<ImageCodecConfig> ReadAutoencoderKl(base::ConfigReader& reader) {
   return ImageCodecConfig{.latent_channels = config.latent_channels,
                           .factor = config.factor(),
                           .make = [config](ParamTable& table) { return std::make_unique<Autoencoder>(config, table); },
-                          .describe_decoding = [config](control::ModelCost& cost) { DescribeDecoding(config, cost); }};
+                          .describe_decoding = [config](control::ModelCost& cost) { DescribeDecoding(DecoderOf(config), cost); }};
 }
 
 }  // namespace tessera::models

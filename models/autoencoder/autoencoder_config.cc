@@ -1,11 +1,9 @@
 #include "models/autoencoder/autoencoder_config.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
-#include "control/model/model_cost.h"
 
 namespace tessera::models {
 
@@ -49,28 +47,18 @@ absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(base::ConfigReader& rea
   return config;
 }
 
-void DescribeDecoding(const AutoencoderConfig& config, control::ModelCost& cost) {
-  constexpr double kWindow = 9;  // weights of a 3 x 3 convolution for each pair of channels
-  const auto channels = [&](size_t level) { return static_cast<double>(config.widths[level]); };
-  const double latents = static_cast<double>(config.latent_channels),
-               image = static_cast<double>(config.image_channels);
-  const size_t coarsest = config.widths.size() - 1;
-  const double widest = channels(coarsest);
-  double products = 0;  // of a pixel
-  for (size_t level = 0; level <= coarsest; ++level) {
-    const double share = std::pow(4.0, -static_cast<double>(level));  // pixels of this level for each of the image
-    const double in = channels(std::min(level + 1, coarsest)), out = channels(level);
-    double of_level = kWindow * (in + out) * out + (in == out ? 0 : in * out);
-    of_level += static_cast<double>(config.layers_per_block) * 2 * kWindow * out * out;
-    if (level < coarsest) of_level += kWindow * in * in;  // after the enlargement
-    products += share * of_level;
-    cost.decode_values_per_pixel = std::max(cost.decode_values_per_pixel, share * (in + 3 * out));
+DecoderShape DecoderOf(const AutoencoderConfig& config) {
+  const std::vector<int64_t>& widths = config.widths;
+  DecoderShape decoder{.residuals = config.layers_per_block + 1,
+                       .latent_channels = config.latent_channels,
+                       .image_channels = config.image_channels,
+                       .attention = config.mid_attention,
+                       .post_quant_conv = config.post_quant_conv};
+  for (size_t level = 0; level < widths.size(); ++level) {
+    const int64_t in = widths[std::min(level + 1, widths.size() - 1)];
+    decoder.levels.push_back({.in = in, .out = widths[level], .enlarged = widths[level]});
   }
-  double of_latent = kWindow * latents * widest + 4 * kWindow * widest * widest;
-  if (config.mid_attention) of_latent += 4 * widest * widest;
-  if (config.post_quant_conv) of_latent += latents * latents;
-  products += std::pow(4.0, -static_cast<double>(coarsest)) * of_latent + kWindow * channels(0) * image;
-  cost.decode_flops_per_pixel = 2 * products;
+  return decoder;
 }
 
 }  // namespace tessera::models

@@ -6,10 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
-
-namespace tessera::control {
-struct ModelCost;
-}
+#include "models/autoencoder/decoding_cost.h"
 
 namespace tessera::models {
 
@@ -32,9 +29,6 @@ struct AutoencoderConfig {
 // Returns InvalidArgument with the field, its value and the valid values.
 absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(base::ConfigReader& reader);
 
-// Fills in what decoding costs: the operations of all convolutions and of the projections around attention, and the
-// values that are alive at once. Those are of a level's first residual block: its input, its branch, its shortcut and
-// their sum, which was measured in main memory for widths of 128 to 512 and of 32 to 64.
-void DescribeDecoding(const AutoencoderConfig& config, control::ModelCost& cost);
+DecoderShape DecoderOf(const AutoencoderConfig& config);
 
 }  // namespace tessera::models

@@ -1,15 +1,16 @@
-#include "models/autoencoder/autoencoder_config.h"
+#include "models/autoencoder/decoding_cost.h"
 
 #include <gtest/gtest.h>
 
 #include "control/model/model_cost.h"
+#include "models/autoencoder/autoencoder_config.h"
 
 namespace tessera::models {
 namespace {
 
 control::ModelCost CostOf(const AutoencoderConfig& config) {
   control::ModelCost cost;
-  DescribeDecoding(config, cost);
+  DescribeDecoding(DecoderOf(config), cost);
   return cost;
 }
 
