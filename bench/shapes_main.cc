@@ -21,7 +21,7 @@
 
 #include "bench/kernel_table.h"
 #include "bench/random_family.h"
-#include "models/autoencoder/autoencoder.h"
+#include "models/autoencoder/autoencoder_kl.h"
 #include "models/flux/flux_transformer.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/pixart/pixart_transformer.h"
@@ -234,7 +234,7 @@ void Decode(at::Device device, const Arguments& arguments) {
                                          .quant_conv = false,
                                          .post_quant_conv = false};
   models::ParamTable table(at::kBFloat16, device);
-  const models::Autoencoder autoencoder(config, table);
+  const std::unique_ptr<models::Autoencoder> autoencoder = models::MakeAutoencoderKl(config, table);
   for (const models::Param& param : table.params()) param.Value().normal_(0, 0.02);
   table.PackForInference();
   parallel::SingleRank one;
@@ -243,7 +243,7 @@ void Decode(at::Device device, const Arguments& arguments) {
   const at::Tensor latents = RandomOn(device, {1, config.latent_channels, side, side});
   const auto decode = [&](int times) {
     for (int i = 0; i < times; ++i) {
-      autoencoder.Decode(latents, {.attention = attention, .tensor = one, .world = one});
+      autoencoder->Decode(latents, {.attention = attention, .tensor = one, .world = one});
     }
   };
   decode(2);

@@ -1,26 +1,31 @@
-// Autoencoder implements AutoencoderKL of the latent diffusion models (Rombach et al., 2022): images to latents and
-// back.
+// Autoencoder is an image codec that consists of two convolutional networks, as in the latent diffusion models (Rombach
+// et al., 2022). Its classes differ in the networks and in how the network's latents become those of the transformer.
 #pragma once
 
-#include <memory>
-#include <vector>
+#include <cstdint>
 
-#include "models/autoencoder/autoencoder_config.h"
-#include "models/autoencoder/banded_conv.h"
 #include "models/autoencoder/image_codec.h"
+#include "models/autoencoder/image_network.h"
 #include "models/autoencoder/latent_norm.h"
-#include "models/layers/linear.h"
 
 namespace tessera::models {
 
-// Inference only: activations are overwritten in place, so gradients cannot pass through.
+struct AutoencoderParts {
+  // Image [b, 3, H, W] → mean and log variance of the network's latents side by side, [b, 2 c, H / factor, W / factor].
+  ImageNetwork encoder;
+  // The network's latents [b, c, h, w] → image.
+  ImageNetwork decoder;
+  LatentNorm norm;
+  int64_t factor = 1;
+};
+
 class Autoencoder final : public ImageCodec {
  public:
-  Autoencoder(const AutoencoderConfig& config, ParamTable& table);
-  ~Autoencoder() override;
+  explicit Autoencoder(AutoencoderParts parts);
 
+  // The network's posterior, [b, c, h, w].
   struct Posterior {
-    at::Tensor mean, log_variance;  // [b, latent channels, h, w]; log_variance within [−30, 20]
+    at::Tensor mean, log_variance;  // log_variance within [−30, 20]
   };
 
   // Every rank computes and holds only its rows of the image.
@@ -29,27 +34,16 @@ class Autoencoder final : public ImageCodec {
   }
   LatentPosterior Encode(const at::Tensor& image, const parallel::ForwardContext& context) const override;
 
-  // Decode and Encode in bands of another size. The posterior is that of the latents before norm().
+  // Decode and Encode in bands of another size.
   at::Tensor DecodeInBands(const at::Tensor& latents, const parallel::ForwardContext& context,
                            int64_t band_bytes) const;
   Posterior EncodeInBands(const at::Tensor& image, const parallel::ForwardContext& context, int64_t band_bytes) const;
 
-  const LatentNorm& norm() const { return norm_; }
+  // Returns the transformer's latents for the network's latents z [b, c, h, w].
+  at::Tensor LatentsOf(const at::Tensor& z) const;
 
  private:
-  struct Residual;
-  struct Attention;
-  struct Middle;
-  struct Level;
-
-  int64_t factor_;
-  LatentNorm norm_;
-  std::unique_ptr<BandedConv> quant_, post_quant_;
-  BandedConv encoder_in_, decoder_in_;
-  std::vector<Level> down_, up_;
-  std::unique_ptr<Middle> encoder_middle_, decoder_middle_;
-  GroupNorm encoder_norm_, decoder_norm_;
-  BandedConv encoder_out_, decoder_out_;
+  AutoencoderParts parts_;
 };
 
 }  // namespace tessera::models

@@ -11,9 +11,11 @@ double RelativeError(const at::Tensor& actual, const at::Tensor& expected) {
   return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
-TEST(AutoencoderOnDeviceTest, DecodesTheHostsImage) {
+class AutoencoderOnDeviceTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(AutoencoderOnDeviceTest, DecodesTheHostsImage) {
   for (const auto& [dtype, tolerance] : {std::pair{at::kDouble, 1e-12}, {at::kFloat, 1e-5}}) {
-    const OpenedAutoencoder host("flux_dev", dtype), device("flux_dev", dtype, kPretendDevice);
+    const OpenedAutoencoder host(GetParam(), dtype), device(GetParam(), dtype, kPretendDevice);
     const at::Tensor latents = host.Latents(9, 7);
     const at::Tensor expected = host.DecodeSerially(latents);
     const at::Tensor actual = device.DecodeSerially(latents.to(kPretendDevice));
@@ -26,9 +28,9 @@ TEST(AutoencoderOnDeviceTest, DecodesTheHostsImage) {
   }
 }
 
-TEST(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
+TEST_P(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
   const c10::InferenceMode no_gradients;
-  const OpenedAutoencoder host("sd3", at::kDouble), device("sd3", at::kDouble, kPretendDevice);
+  const OpenedAutoencoder host(GetParam(), at::kDouble), device(GetParam(), at::kDouble, kPretendDevice);
   parallel::SingleRank one;
   parallel::LocalAttention attention;
   const parallel::ForwardContext context{.attention = attention, .tensor = one, .world = one};
@@ -40,15 +42,19 @@ TEST(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
   EXPECT_LE(RelativeError(actual.log_variance.cpu(), expected.log_variance), 1e-12);
 }
 
+INSTANTIATE_TEST_SUITE_P(Autoencoders, AutoencoderOnDeviceTest,
+                         testing::Values("flux_dev", "sd3"),
+                         [](const auto& info) { return info.param; });
+
 // 64 x 1024 pixels, which the host computes in bands.
-TEST(AutoencoderOnDeviceTest, ALayerIsOneBandWithItsChannelsLast) {
+TEST(LayerOnDeviceTest, IsOneBandWithItsChannelsLast) {
   const c10::InferenceMode no_gradients;
   constexpr int64_t kChannels = 32;
   parallel::SingleRank one;
   const parallel::ImageRows image({64}, one);
   for (const Resample resample : {Resample::kNone, Resample::kUp, Resample::kDown}) {
     ParamTable table(at::kFloat, kPretendDevice);
-    const BandedConv conv(ParamScope(table) / "conv", kChannels, kChannels, 3, resample);
+    const BandedConv conv(ParamScope(table) / "conv", kChannels, kChannels, {.resample = resample});
     const GroupNorm norm(ParamScope(table) / "norm", kChannels, 8);
     for (const Param& param : table.params()) {
       param.Value().copy_(Random(param.spec.shape, 3).to(at::kFloat).to(kPretendDevice));

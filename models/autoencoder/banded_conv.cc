@@ -62,11 +62,7 @@ at::Tensor InOrderOf(const at::Tensor& image) {
 GroupNorm::GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups)
     : groups_(groups), weight_(scope.Add("weight", {channels})), bias_(scope.Add("bias", {channels})) {}
 
-at::Tensor GroupNorm::Affine::Apply(const at::Tensor& x, bool silu) const {
-  return kernels::ChannelAffine(x, factor, offset, silu);
-}
-
-GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const {
+ImageNorm::OfRows GroupNorm::Measure(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const {
   const int64_t b = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(accumulation)), band_bytes);
@@ -82,25 +78,31 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const parallel::ImageR
   const Moments all = base::Planted("group_norm_local_rows") ? own : OfAllRanks(own, image, row_values);
   const at::Tensor inverse = at::rsqrt(all.squares / all.count + kEpsilon);  // [b, groups]
   const auto per_channel = [&](const at::Tensor& groups) { return groups.repeat_interleave(c / groups_, 1); };
+  // Normalising is y = x · factor + offset, both [b, c].
   const at::Tensor factor = per_channel(inverse) * weight_.to(at::kDouble);
   const at::Tensor offset = bias_.to(at::kDouble) - per_channel(all.mean) * factor;
-  return {.factor = factor.to(accumulation), .offset = offset.to(accumulation)};
+  return [factor = factor.to(accumulation), offset = offset.to(accumulation)](const at::Tensor& rows, bool silu) {
+    return kernels::ChannelAffine(rows, factor, offset, silu);
+  };
 }
 
-BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel, Resample resample)
-    : kernel_(kernel),
-      resample_(resample),
-      weight_(scope.AddConvolution("weight", {out, in, kernel, kernel})),
+BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, const ConvOptions& options)
+    : kernel_(options.kernel),
+      resample_(options.resample),
+      weight_(scope.AddConvolution("weight", {out, in, options.kernel, options.kernel})),
       bias_(scope.Add("bias", {out})) {}
 
-at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const parallel::ImageRows& image,
+parallel::ImageRows BandedConv::RowsAfter(const parallel::ImageRows& image) const {
+  return resample_ == Resample::kUp ? image.Enlarged(2) : resample_ == Resample::kDown ? image.Reduced(2) : image;
+}
+
+at::Tensor BandedConv::Forward(const at::Tensor& x, const ImageNorm* norm, const parallel::ImageRows& image,
                                int64_t band_bytes) const {
   const int64_t up = resample_ == Resample::kUp ? 2 : 1, stride = resample_ == Resample::kDown ? 2 : 1;
   const int64_t before = stride == 2 ? 0 : kernel_ / 2, after = stride == 2 ? 1 : kernel_ / 2;
   const int64_t b = x.size(0), c = x.size(1), in_h = image.height() * up, in_w = x.size(3) * up;
   const int64_t out_begin = image.begin() * up / stride, out_end = image.end() * up / stride;
-  const std::optional<GroupNorm::Affine> affine =
-      norm ? std::optional(norm->Measure(x, image, band_bytes)) : std::nullopt;
+  const ImageNorm::OfRows normalise = norm ? norm->Measure(x, image, band_bytes) : nullptr;
   const parallel::RowWindow window = image.Widen(x, before, after);
   const int64_t accumulation_bytes = static_cast<int64_t>(c10::elementSize(AccumulationType(x.scalar_type())));
   const int64_t band = BandRows(b * c * in_w * stride * accumulation_bytes, band_bytes);
@@ -114,7 +116,7 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
     const int64_t first = begin * stride - before, last = (end - 1) * stride - before + kernel_;
     const int64_t top = std::max<int64_t>(0, first), bottom = std::min(in_h, last);
     at::Tensor rows = window.Slice(top / up, (bottom + up - 1) / up);
-    if (affine) rows = affine->Apply(rows, /*silu=*/true);
+    if (normalise) rows = normalise(rows, /*silu=*/true);
     const at::Tensor result =
         up == 2 ? kernels::UpsampledConv2d(rows, *weight_, bias_, begin - top / 2 * 2, end - begin)
                 : kernels::Conv2d(rows, *weight_, bias_, stride, {top - first, last - bottom, before, after});

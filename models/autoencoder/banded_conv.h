@@ -12,9 +12,9 @@
 #include <ATen/ATen.h>
 
 #include <memory>
-#include <optional>
 
 #include "control/model/step_memory.h"
+#include "models/autoencoder/image_norm.h"
 #include "models/loading/param_table.h"
 #include "parallel/image_rows.h"
 
@@ -28,17 +28,11 @@ inline int64_t BandBytesOn(at::Device device) { return device.is_cpu() ? control
 at::Tensor InOrderOf(const at::Tensor& image);
 
 // GroupNorm with statistics over the whole image.
-class GroupNorm {
+class GroupNorm final : public ImageNorm {
  public:
   GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups);
 
-  // y = x · factor + offset, both [b, c] in max(fp32, dtype of x), optionally followed by SiLU.
-  struct Affine {
-    at::Tensor factor, offset;
-    at::Tensor Apply(const at::Tensor& x, bool silu) const;
-  };
-  // x [b, c, h, w]. The result is identical on every rank.
-  Affine Measure(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const;
+  OfRows Measure(const at::Tensor& x, const parallel::ImageRows& image, int64_t band_bytes) const override;
 
  private:
   int64_t groups_;
@@ -51,15 +45,23 @@ enum class Resample {
   kDown,  // stride 2, zeros added only at the right and below
 };
 
-// 3 × 3 (zero padding) or 1 × 1 convolution, optionally of SiLU(GroupNorm(x)).
+struct ConvOptions {
+  int64_t kernel = 3;  // 3 or 1, with zero padding
+  Resample resample = Resample::kNone;
+};
+
+// A convolution, optionally of SiLU(norm(x)).
 class BandedConv {
  public:
-  BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel = 3, Resample resample = Resample::kNone);
+  BandedConv(const ParamScope& scope, int64_t in, int64_t out, const ConvOptions& options = {});
 
   // x [b, in, h, w], the rows of `image` → [b, out, h', w']. With several ranks kDown needs an even number of rows on
   // each.
-  at::Tensor Forward(const at::Tensor& x, const GroupNorm* norm, const parallel::ImageRows& image,
+  at::Tensor Forward(const at::Tensor& x, const ImageNorm* norm, const parallel::ImageRows& image,
                      int64_t band_bytes) const;
+
+  // Returns the distribution of Forward's result.
+  parallel::ImageRows RowsAfter(const parallel::ImageRows& image) const;
 
  private:
   int64_t kernel_;

@@ -19,7 +19,7 @@ TEST_P(BandedConvTest, AnyBandHeightGivesTheUndividedLayer) {
   const auto [resample, band_bytes] = GetParam();
   ParamTable table(at::kDouble, at::kCPU);
   const GroupNorm norm(ParamScope(table) / "norm", 6, 3);
-  const BandedConv conv(ParamScope(table) / "conv", 6, 5, 3, resample);
+  const BandedConv conv(ParamScope(table) / "conv", 6, 5, {.resample = resample});
   Fill(table);
   const at::Tensor x = Random({2, 6, 14, 10}, 1);
 
@@ -52,7 +52,7 @@ TEST(GroupNormTest, StatisticsOfALargeMeanKeepTheirDigits) {
   parallel::SingleRank one;
   for (const int64_t band_bytes : {int64_t{1}, int64_t{1} << 30}) {
     // The offset is −mean/std = −1000 in fp32, so half a unit in its last place remains: 1000 · 2^-24.
-    EXPECT_LT((norm.Measure(x, parallel::ImageRows({32}, one), band_bytes).Apply(x, /*silu=*/false) - expected)
+    EXPECT_LT((norm.Measure(x, parallel::ImageRows({32}, one), band_bytes)(x, /*silu=*/false) - expected)
                   .abs()
                   .max()
                   .item<double>(),

@@ -1,5 +1,5 @@
 // ImageCodec is the interface of an autoencoder of images: it maps images to the latents that the transformer uses and
-// back. Codecs are found by class name; a codec is its files and one row in image_codec.cc.
+// back. Codecs are found by class name; a codec is its files and one row in image_codec_table.cc.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -9,8 +9,10 @@
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
 #include "control/model/pipelines.h"
+#include "models/autoencoder/autoencoder_config.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
 #include "models/families/text_stage.h"
@@ -208,7 +210,12 @@ TEST_P(FamilyTest, AnImagesPosteriorIsOfTheLatentsThatDiffusionKnows) {
       opened.autoencoder->EncodeInBands(image, rank_.context, models::BandBytesOn(at::kCPU));
   const at::Tensor noise = Random(raw.mean.sizes(), 6);
   const at::Tensor z = raw.mean + at::exp(raw.log_variance / 2) * noise;
-  const at::Tensor expected = (z - opened.config.shift_factor) * opened.config.scaling_factor;
+  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromFile(
+      absl::StrCat("tests/golden/pipelines/", GetParam(), "/vae/config.json"), "vae/config.json");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const absl::StatusOr<models::AutoencoderConfig> config = models::ParseAutoencoderConfig(*reader);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const at::Tensor expected = (z - config->shift_factor) * config->scaling_factor;
   const at::Tensor latents = posterior->mean + posterior->deviation * noise;
   EXPECT_LT((latents - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>());
 }

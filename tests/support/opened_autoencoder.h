@@ -1,13 +1,18 @@
 // OpenedAutoencoder decodes latents and encodes images on any number of ranks.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/autoencoder/autoencoder.h"
+#include "models/autoencoder/image_codec_table.h"
 #include "models/loading/weight_loader.h"
 #include "models/weights/model_folder.h"
 #include "tests/support/random_tensor.h"
@@ -15,28 +20,34 @@
 
 namespace tessera {
 
-// An autoencoder and its weights. `model` is a folder of tests/golden/pipelines; if empty, the autoencoder has the
-// shape of published ones (four levels of two layers) and random weights.
+// Configurations with the shapes of published autoencoders (four levels of two layers) but few channels.
+struct SmallAutoencoder {
+  std::string_view name, class_name, config;
+};
+inline constexpr SmallAutoencoder kSmallAutoencoders[] = {
+    {"published_shape", "AutoencoderKL",
+     R"({"latent_channels": 4, "block_out_channels": [8, 16, 32, 32], "layers_per_block": 2, "norm_num_groups": 8})"},
+};
+
+// An autoencoder and its weights. `model` names one of kSmallAutoencoders, which has random weights, or a folder of
+// tests/golden/pipelines.
 struct OpenedAutoencoder {
   OpenedAutoencoder(const std::string& model, at::ScalarType dtype, at::Device device = at::kCPU)
       : table(dtype, device) {
-    if (model.empty()) {
-      config = {.latent_channels = 4, .widths = {8, 16, 32, 32}, .layers_per_block = 2, .groups = 8};
-      autoencoder = std::make_unique<models::Autoencoder>(config, table);
-      uint64_t seed = 1;
-      for (const models::Param& param : table.params()) {
-        const int64_t inputs = param.spec.shape.size() > 1 ? param.Value().numel() / param.spec.shape[0] : 1;
-        const at::Tensor value = Random(param.spec.shape, seed++) / std::sqrt(static_cast<double>(inputs));
-        param.Value().copy_(param.spec.shape.size() > 1 ? value : 1 + 0.3 * value);
-      }
+    const auto* small = std::ranges::find(kSmallAutoencoders, model, &SmallAutoencoder::name);
+    if (small != std::end(kSmallAutoencoders)) {
+      absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromText(small->config, "config.json");
+      TORCH_CHECK(reader.ok(), std::string(reader.status().message()));
+      Make(*models::FindImageCodec(small->class_name), *reader);
+      DrawWeights();
+      if (!device.is_cpu()) table.PackForInference();
       return;
     }
     const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open("tests/golden/pipelines/" + model);
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
     absl::StatusOr<base::ConfigReader> reader = folder->Config("vae");
     TORCH_CHECK(reader.ok(), std::string(reader.status().message()));
-    config = *models::ParseAutoencoderConfig(*reader);
-    autoencoder = std::make_unique<models::Autoencoder>(config, table);
+    Make(**models::FindImageCodec(*folder, "vae"), *reader);
     const absl::Status loaded = models::LoadWeights(*folder->Weights("vae"), table, "vae");
     TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
     if (!device.is_cpu()) table.PackForInference();
@@ -72,7 +83,7 @@ struct OpenedAutoencoder {
 
   // An image whose latents have this size.
   at::Tensor Image(int64_t latent_height, int64_t latent_width) const {
-    return Random({2, 3, latent_height * config.factor(), latent_width * config.factor()}, 98).to(table.dtype());
+    return Random({2, 3, latent_height * config.factor, latent_width * config.factor}, 98).to(table.dtype());
   }
 
   // Returns the posterior's mean and log variance, [2, …].
@@ -101,9 +112,27 @@ struct OpenedAutoencoder {
     return at::stack(encoded);
   }
 
-  models::AutoencoderConfig config;
+  models::ImageCodecConfig config;
   models::ParamTable table;
   std::unique_ptr<models::Autoencoder> autoencoder;
+
+ private:
+  void Make(const models::ImageCodecEntry& entry, base::ConfigReader& reader) {
+    absl::StatusOr<models::ImageCodecConfig> read = entry.read(reader);
+    TORCH_CHECK(read.ok(), std::string(read.status().message()));
+    config = *std::move(read);
+    autoencoder.reset(dynamic_cast<models::Autoencoder*>(config.make(table).release()));
+  }
+
+  void DrawWeights() {
+    uint64_t seed = 1;
+    for (const models::Param& param : table.params()) {
+      const int64_t inputs = param.Value().numel() / param.shape[0];
+      const at::Tensor value = Random(param.shape, seed++) / std::sqrt(static_cast<double>(inputs));
+      const bool is_bias = param.spec.name.ends_with("bias");
+      param.Value().copy_(inputs > 1 ? value : is_bias ? 0.3 * value : (1 + 0.3 * value).abs());
+    }
+  }
 };
 
 inline double RelativeError(const at::Tensor& actual, const at::Tensor& expected) {
