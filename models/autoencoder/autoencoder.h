@@ -15,8 +15,12 @@ struct AutoencoderParts {
   ImageNetwork encoder;
   // The network's latents [b, c, h, w] → image.
   ImageNetwork decoder;
-  LatentNorm norm;
+  LatentNorm norm;  // of the latents after they were divided into patches
   int64_t factor = 1;
+  // The transformer's latents are patches of this side of the network's: [b, c · patch², h / patch, w / patch], whose
+  // channels are ordered (channel, row, column).
+  int64_t patch = 1;
+  bool encodes_mean_only = false;  // an image's latents are the posterior's mean, and are not drawn
 };
 
 class Autoencoder final : public ImageCodec {

@@ -58,7 +58,7 @@ ImageNetwork MakeEncoder(const AutoencoderConfig& config, const ParamScope& root
 // From the coarsest level to the finest, with one more residual block per level than the encoder.
 ImageNetwork MakeDecoder(const AutoencoderConfig& config, const ParamScope& root) {
   const ParamScope scope = root / "decoder";
-  const std::vector<int64_t>& widths = config.widths;
+  const std::vector<int64_t>& widths = config.widths_of_decoder();
   const int64_t levels = static_cast<int64_t>(widths.size()), latents = config.latent_channels;
   ImageNetwork network(StyleOf(config));
   int64_t width = widths.back();
@@ -79,8 +79,8 @@ ImageNetwork MakeDecoder(const AutoencoderConfig& config, const ParamScope& root
 }
 
 ImageCodecConfig CodecOf(const AutoencoderConfig& config) {
-  return {.latent_channels = config.latent_channels,
-          .factor = config.factor(),
+  return {.latent_channels = config.latent_channels * config.patch * config.patch,
+          .factor = config.factor() * config.patch,
           .make = [config](ParamTable& table) { return MakeAutoencoderKl(config, table); },
           .describe_decoding = [config](control::ModelCost& cost) { DescribeDecoding(DecoderOf(config), cost); }};
 }
@@ -89,15 +89,26 @@ ImageCodecConfig CodecOf(const AutoencoderConfig& config) {
 
 std::unique_ptr<Autoencoder> MakeAutoencoderKl(const AutoencoderConfig& config, ParamTable& table) {
   const ParamScope root(table);
-  return std::make_unique<Autoencoder>(
-      AutoencoderParts{.encoder = MakeEncoder(config, root),
-                       .decoder = MakeDecoder(config, root),
-                       .norm = LatentNorm(config.shift_factor, config.scaling_factor),
-                       .factor = config.factor()});
+  LatentNorm norm(config.shift_factor, config.scaling_factor);
+  if (config.batch_norm_eps) {
+    norm = LatentNorm(root / "bn", config.latent_channels * config.patch * config.patch, *config.batch_norm_eps);
+    table.IgnoreInFile("bn.num_batches_tracked");  // counts training steps
+  }
+  return std::make_unique<Autoencoder>(AutoencoderParts{.encoder = MakeEncoder(config, root),
+                                                        .decoder = MakeDecoder(config, root),
+                                                        .norm = std::move(norm),
+                                                        .factor = config.factor(),
+                                                        .patch = config.patch,
+                                                        .encodes_mean_only = config.batch_norm_eps.has_value()});
 }
 
 absl::StatusOr<ImageCodecConfig> ReadAutoencoderKl(base::ConfigReader& reader) {
   ASSIGN_OR_RETURN(const AutoencoderConfig config, ParseAutoencoderConfig(reader));
+  return CodecOf(config);
+}
+
+absl::StatusOr<ImageCodecConfig> ReadAutoencoderKlFlux2(base::ConfigReader& reader) {
+  ASSIGN_OR_RETURN(const AutoencoderConfig config, ParseFlux2AutoencoderConfig(reader));
   return CodecOf(config);
 }
 

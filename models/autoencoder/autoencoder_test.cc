@@ -79,8 +79,20 @@ TEST_P(AutoencoderTest, DecodingTakesTheMemoryThatItsDescriptionStates) {
   EXPECT_LE(static_cast<double>(bytes.peak()), stated + static_cast<double>(control::kBandTemporaries * kBandBytes));
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes, AutoencoderTest, testing::Values("published_shape"),
+INSTANTIATE_TEST_SUITE_P(Classes, AutoencoderTest, testing::Values("published_shape", "flux2"),
                          [](const auto& info) { return info.param; });
+
+TEST(ClassesOfAutoencodersTest, OnlyThatOfFlux2DrawsNoLatents) {
+  for (const SmallAutoencoder& small : kSmallAutoencoders) {
+    const OpenedAutoencoder opened(std::string(small.name), at::kDouble);
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    const LatentPosterior encoded =
+        opened.autoencoder->Encode(opened.Image(2, 2), {.attention = attention, .tensor = one, .world = one});
+    EXPECT_EQ(encoded.deviation.abs().max().item<double>() == 0, small.class_name == "AutoencoderKLFlux2")
+        << small.name;
+  }
+}
 
 }  // namespace
 }  // namespace tessera::models

@@ -35,5 +35,11 @@ TEST(DecodingCostTest, OfStableDiffusionsPlanAre473MillionMultiplyAddsForAPixel)
   EXPECT_NEAR(CostOf(config).decode_flops_per_pixel, 9.46e6, 0.01e6);
 }
 
+TEST(DecodingCostTest, IsThatOfTheDecodersWidths) {
+  const AutoencoderConfig alike = {.widths = {4, 8}}, wider = {.widths = {2, 2}, .decoder_widths = {4, 8}};
+  EXPECT_EQ(CostOf(wider).decode_flops_per_pixel, CostOf(alike).decode_flops_per_pixel);
+  EXPECT_EQ(CostOf(wider).decode_values_per_pixel, CostOf(alike).decode_values_per_pixel);
+}
+
 }  // namespace
 }  // namespace tessera::models

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <iterator>
 
+#include "models/autoencoder/autoencoder_kl.h"
+
 namespace tessera::models {
 namespace {
 
 constexpr ImageCodecEntry kImageCodecs[] = {
     {"AutoencoderKL", ReadAutoencoderKl},
+    {"AutoencoderKLFlux2", ReadAutoencoderKlFlux2},
 };
 
 }  // namespace

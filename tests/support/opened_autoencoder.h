@@ -27,6 +27,9 @@ struct SmallAutoencoder {
 inline constexpr SmallAutoencoder kSmallAutoencoders[] = {
     {"published_shape", "AutoencoderKL",
      R"({"latent_channels": 4, "block_out_channels": [8, 16, 32, 32], "layers_per_block": 2, "norm_num_groups": 8})"},
+    {"flux2", "AutoencoderKLFlux2",
+     R"({"latent_channels": 4, "block_out_channels": [8, 16, 32, 32], "decoder_block_out_channels": [16, 16, 32, 32],
+         "layers_per_block": 2, "norm_num_groups": 8})"},
 };
 
 // An autoencoder and its weights. `model` names one of kSmallAutoencoders, which has random weights, or a folder of
