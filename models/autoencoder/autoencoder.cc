@@ -37,6 +37,7 @@ at::Tensor Autoencoder::DecodeInBands(const at::Tensor& latents, const parallel:
     image = image.Enlarged(parts_.patch);
   }
   x = parts_.decoder.Forward(InOrderOf(x), context, image, band_bytes);
+  if (parts_.clamps) x = x.clamp_(-1, 1);
   return image.GatherOnFirst(x);
 }
 

@@ -21,6 +21,7 @@ struct AutoencoderParts {
   // channels are ordered (channel, row, column).
   int64_t patch = 1;
   bool encodes_mean_only = false;  // an image's latents are the posterior's mean, and are not drawn
+  bool clamps = false;             // the decoded image is limited to [−1, 1]
 };
 
 class Autoencoder final : public ImageCodec {

@@ -43,7 +43,7 @@ TEST_P(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Autoencoders, AutoencoderOnDeviceTest,
-                         testing::Values("flux_dev", "sd3", "flux2"),
+                         testing::Values("flux_dev", "sd3", "flux2", "qwen_image"),
                          [](const auto& info) { return info.param; });
 
 // 64 x 1024 pixels, which the host computes in bands.

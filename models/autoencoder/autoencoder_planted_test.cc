@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
 
 #include "tests/support/opened_autoencoder.h"
 #include "tests/support/planted_bug.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera::models {
 namespace {
@@ -30,6 +34,30 @@ TEST(PlantedAutoencoderTest, PatchesInAnotherOrderOfChannels) {
   EXPECT_TRUE(PatchesAreChannelRowColumn());
   const PlantedBug planted("patch_channels_fastest");
   EXPECT_FALSE(PatchesAreChannelRowColumn());
+}
+
+// Returns whether a convolution of videos, [1, 1, 3, 1, 1] in the file, has its last value.
+bool TheLastSliceIsLoaded() {
+  const TestFolder folder;
+  std::string header = R"({"conv.weight": {"dtype": "F32", "shape": [1, 1, 3, 1, 1], "data_offsets": [0, 12]}})";
+  header.resize(header.size() / 8 * 8 + 8, ' ');
+  const uint64_t length = header.size();
+  const float values[] = {1, 2, 3};
+  std::string file(sizeof(length), '\0'), data(sizeof(values), '\0');
+  std::memcpy(file.data(), &length, sizeof(length));
+  std::memcpy(data.data(), values, sizeof(values));
+  folder.Write("model.safetensors", file + header + data);
+  ParamTable table(at::kFloat, at::kCPU);
+  const std::shared_ptr<at::Tensor> weight = ParamScope(table, "conv").AddConvolution("weight", {1, 1, 3, 1, 1});
+  const absl::StatusOr<WeightFolder> weights = WeightFolder::Open(folder.path(), "vae");
+  EXPECT_TRUE(weights.ok() && LoadWeights(*weights, table, "vae").ok());
+  return weight->item<float>() == 3;
+}
+
+TEST(PlantedAutoencoderTest, TheFirstSliceInTimeInPlaceOfTheLast) {
+  EXPECT_TRUE(TheLastSliceIsLoaded());
+  const PlantedBug planted("first_slice_in_time");
+  EXPECT_FALSE(TheLastSliceIsLoaded());
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST_P(AutoencoderTest, DecodingTakesTheMemoryThatItsDescriptionStates) {
   EXPECT_LE(static_cast<double>(bytes.peak()), stated + static_cast<double>(control::kBandTemporaries * kBandBytes));
 }
 
-INSTANTIATE_TEST_SUITE_P(Classes, AutoencoderTest, testing::Values("published_shape", "flux2"),
+INSTANTIATE_TEST_SUITE_P(Classes, AutoencoderTest, testing::Values("published_shape", "flux2", "qwen_image"),
                          [](const auto& info) { return info.param; });
 
 TEST(ClassesOfAutoencodersTest, OnlyThatOfFlux2DrawsNoLatents) {
@@ -91,6 +91,18 @@ TEST(ClassesOfAutoencodersTest, OnlyThatOfFlux2DrawsNoLatents) {
         opened.autoencoder->Encode(opened.Image(2, 2), {.attention = attention, .tensor = one, .world = one});
     EXPECT_EQ(encoded.deviation.abs().max().item<double>() == 0, small.class_name == "AutoencoderKLFlux2")
         << small.name;
+  }
+}
+
+TEST(ClassesOfAutoencodersTest, OnlyThatOfQwenImageLimitsTheImage) {
+  for (const SmallAutoencoder& small : kSmallAutoencoders) {
+    const OpenedAutoencoder opened(std::string(small.name), at::kDouble);
+    const double largest = opened.DecodeSerially(opened.Latents(2, 2)).abs().max().item<double>();
+    if (small.class_name == "AutoencoderKLQwenImage") {
+      EXPECT_EQ(largest, 1);
+    } else {
+      EXPECT_GT(largest, 1) << small.name;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
@@ -17,6 +18,11 @@ constexpr double kEpsilon = 1e-6;
 // Returns the number of rows per band if one row takes `row_bytes`.
 int64_t BandRows(int64_t row_bytes, int64_t band_bytes) {
   return std::max<int64_t>(1, band_bytes / std::max<int64_t>(1, row_bytes));
+}
+
+std::vector<int64_t> WeightShape(int64_t in, int64_t out, const ConvOptions& options) {
+  if (options.frames == 0) return {out, in, options.kernel, options.kernel};
+  return {out, in, options.frames, options.kernel, options.kernel};
 }
 
 // The number, mean and sum of squared differences from the mean of a part of the values, [b, groups] in fp64.
@@ -89,7 +95,7 @@ ImageNorm::OfRows GroupNorm::Measure(const at::Tensor& x, const parallel::ImageR
 BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, const ConvOptions& options)
     : kernel_(options.kernel),
       resample_(options.resample),
-      weight_(scope.AddConvolution("weight", {out, in, options.kernel, options.kernel})),
+      weight_(scope.AddConvolution("weight", WeightShape(in, out, options))),
       bias_(scope.Add("bias", {out})) {}
 
 parallel::ImageRows BandedConv::RowsAfter(const parallel::ImageRows& image) const {

@@ -48,6 +48,10 @@ enum class Resample {
 struct ConvOptions {
   int64_t kernel = 3;  // 3 or 1, with zero padding
   Resample resample = Resample::kNone;
+  // The size in time of a causal convolution of videos, whose weight is [out, in, frames, kernel, kernel] in the file.
+  // It reads a frame and frames before it. An image is a single frame, before which are zeros, so only the last slice
+  // of the weight in time is loaded. 0 for a convolution of images.
+  int64_t frames = 0;
 };
 
 // A convolution, optionally of SiLU(norm(x)).

@@ -4,11 +4,13 @@
 
 #include "control/model/model_cost.h"
 #include "models/autoencoder/autoencoder_config.h"
+#include "models/autoencoder/qwen_autoencoder_config.h"
 
 namespace tessera::models {
 namespace {
 
-control::ModelCost CostOf(const AutoencoderConfig& config) {
+template <class Config = AutoencoderConfig>
+control::ModelCost CostOf(const Config& config) {
   control::ModelCost cost;
   DescribeDecoding(DecoderOf(config), cost);
   return cost;
@@ -39,6 +41,21 @@ TEST(DecodingCostTest, IsThatOfTheDecodersWidths) {
   const AutoencoderConfig alike = {.widths = {4, 8}}, wider = {.widths = {2, 2}, .decoder_widths = {4, 8}};
   EXPECT_EQ(CostOf(wider).decode_flops_per_pixel, CostOf(alike).decode_flops_per_pixel);
   EXPECT_EQ(CostOf(wider).decode_values_per_pixel, CostOf(alike).decode_values_per_pixel);
+}
+
+// By hand, weights of one 3 x 3 convolution for each pair of channels. Coarse level of 4 channels: two residual blocks
+// of two convolutions, and an enlargement to 2 channels; the latter is counted for its four pixels. Fine level of 2
+// channels: the same residual blocks.
+TEST(DecodingCostOfQwenImageTest, CountsEveryConvolutionOfADecoderOfTwoLevels) {
+  const double coarse = 9 * (4 * 4 * 4) + 4 * 9 * (4 * 2), fine = 9 * (4 * 2 * 2);
+  const double of_latent = 3 * 3 + 9 * 3 * 4 + 9 * (4 * 4 * 4) + 4 * 4 * 4, last = 9 * 2 * 3;
+  const QwenAutoencoderConfig config = {.latent_channels = 3, .width = 2, .multipliers = {1, 2}, .residuals = 1};
+  EXPECT_EQ(CostOf(config).decode_flops_per_pixel, 2 * (fine + last + (coarse + of_latent) / 4));
+}
+
+// The published decoder has 96, 192, 384 and 384 channels.
+TEST(DecodingCostOfQwenImageTest, TheFirstResidualOfTheFinestLevelHasMostValues) {
+  EXPECT_EQ(CostOf(QwenAutoencoderConfig{.multipliers = {1, 2, 4, 4}}).decode_values_per_pixel, 96 + 3 * 96);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "models/autoencoder/autoencoder_kl.h"
+#include "models/autoencoder/qwen_autoencoder.h"
 
 namespace tessera::models {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr ImageCodecEntry kImageCodecs[] = {
     {"AutoencoderKL", ReadAutoencoderKl},
     {"AutoencoderKLFlux2", ReadAutoencoderKlFlux2},
+    {"AutoencoderKLQwenImage", ReadAutoencoderKlQwenImage},
 };
 
 }  // namespace

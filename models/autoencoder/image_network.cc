@@ -92,7 +92,7 @@ ImageNetwork::~ImageNetwork() = default;
 ImageNetwork::ImageNetwork(ImageNetwork&&) noexcept = default;
 
 BandedConv ImageNetwork::MakeConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel) const {
-  return BandedConv(scope, in, out, {.kernel = kernel});
+  return BandedConv(scope, in, out, {.kernel = kernel, .frames = style_.causal ? kernel : 0});
 }
 
 void ImageNetwork::AddConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel,

@@ -23,6 +23,9 @@ class ImageNetwork {
   struct Style {
     // Makes the norm before a convolution.
     std::function<std::unique_ptr<ImageNorm>(const ParamScope& scope, int64_t channels)> norm;
+    // Convolutions, except resampling ones, are stored as causal convolutions of videos (ConvOptions::frames) that are
+    // as long in time as they are wide.
+    bool causal = false;
   };
   // A product of the channels of tokens: [b, n, in] → [b, n, out].
   using Product = std::function<at::Tensor(const at::Tensor& tokens, const parallel::ForwardContext& context)>;

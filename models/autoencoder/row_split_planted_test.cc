@@ -37,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedRowSplitTest,
                          testing::Values(RowSplitBug{"group_norm_local_rows", "published_shape"},
                                          RowSplitBug{"halo_omitted", "published_shape"},
                                          RowSplitBug{"group_norm_local_rows", "flux2"},
-                                         RowSplitBug{"halo_omitted", "flux2"}),
+                                         RowSplitBug{"halo_omitted", "flux2"},
+                                         RowSplitBug{"halo_omitted", "qwen_image"}),
                          [](const auto& info) { return absl::StrCat(info.param.name, "_", info.param.model); });
 
 }  // namespace

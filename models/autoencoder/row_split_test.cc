@@ -62,7 +62,7 @@ TEST_P(RowSplitTest, BandsOfOneRowWithinARankEncodeTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Autoencoders, RowSplitTest,
-                         testing::Values("published_shape", "flux2", "flux_dev", "pixart_alpha", "sd3"),
+                         testing::Values("published_shape", "flux2", "qwen_image", "flux_dev", "pixart_alpha", "sd3"),
                          [](const auto& info) { return info.param; });
 
 // Returns the most bytes of tensors that each rank holds while all of them run `body`.
@@ -100,7 +100,7 @@ TEST_P(RowSplitMemoryTest, AnEncodingRanksPeakShrinksWithTheNumberOfRanks) {
   ExpectPeaksShrink([&](parallel::Communicator& world) { opened.Encode(image, world); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Autoencoders, RowSplitMemoryTest, testing::Values("published_shape", "flux2"),
+INSTANTIATE_TEST_SUITE_P(Autoencoders, RowSplitMemoryTest, testing::Values("published_shape", "flux2", "qwen_image"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -30,6 +30,10 @@ inline constexpr SmallAutoencoder kSmallAutoencoders[] = {
     {"flux2", "AutoencoderKLFlux2",
      R"({"latent_channels": 4, "block_out_channels": [8, 16, 32, 32], "decoder_block_out_channels": [16, 16, 32, 32],
          "layers_per_block": 2, "norm_num_groups": 8})"},
+    {"qwen_image", "AutoencoderKLQwenImage",
+     R"({"z_dim": 4, "base_dim": 8, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2,
+         "temperal_downsample": [false, true, true], "latents_mean": [0.5, -1, 0.25, 2],
+         "latents_std": [2, 0.5, 1.5, 3]})"},
 };
 
 // An autoencoder and its weights. `model` names one of kSmallAutoencoders, which has random weights, or a folder of
