@@ -1,6 +1,7 @@
 // Runs the cases of autoencoders.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "models/autoencoder/autoencoder.h"
@@ -64,6 +65,36 @@ absl::StatusOr<Report> RunAutoencoder(const Case& test_case) {
     const at::Tensor sample = posterior.mean + at::exp(posterior.log_variance / 2) * in("in.posterior_noise");
     compare("sample" + suffix, (*vae)->LatentsOf(sample), "encoded.latents_from_sample");
   });
+  return report;
+}
+
+absl::StatusOr<Report> RunEncodedImage(const Case& test_case) {
+  const c10::InferenceMode no_gradients;
+  const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
+  if (!gold.ok()) return gold.status();
+  OneRank rank;
+  Report report;
+  const at::Tensor pixels = gold->at("image.uint8").permute({2, 0, 1}).unsqueeze(0);
+  const at::Tensor image = 2 * (pixels.to(at::kFloat) / 255) - 1;  // [1, 3, H, W], in fp32 also for fp64
+  for (const auto& [dtype, name] : {std::pair{at::kFloat, "32"}, {at::kDouble, "64"}}) {
+    models::ParamTable table(dtype, test_case.device);
+    const absl::StatusOr<std::unique_ptr<models::Autoencoder>> vae = OpenAutoencoder(test_case, table);
+    if (!vae.ok()) return vae.status();
+    const double tolerance = test_case.Tolerance(absl::StrCat("fp", name).c_str());
+    InBothBands(test_case.device, [&, name = std::string(name)](int64_t band, const std::string& suffix) {
+      const auto compare = [&](const std::string& what, const at::Tensor& actual) {
+        const std::string recorded = absl::StrCat("f", name, ".", what);
+        report.Add(recorded + suffix, RelativeError(actual, WithoutTime(gold->at(recorded))), tolerance);
+      };
+      const models::Autoencoder::Posterior posterior =
+          (*vae)->EncodeInBands(image.to(test_case.device, dtype), rank.context, band);
+      const at::Tensor noise = WithoutTime(gold->at("noise")).to(test_case.device, dtype);
+      compare("mean", posterior.mean);
+      compare("logvar", posterior.log_variance);
+      compare("latents", (*vae)->LatentsOf(posterior.mean));
+      compare("latents_drawn", (*vae)->LatentsOf(posterior.mean + at::exp(posterior.log_variance / 2) * noise));
+    });
+  }
   return report;
 }
 

@@ -87,6 +87,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case);
 absl::StatusOr<Report> RunLegacyConfig(const Case& test_case);       // of transformers
 absl::StatusOr<Report> RunLegacyTextEncoder(const Case& test_case);  // like RunLegacyConfig
 absl::StatusOr<Report> RunAutoencoder(const Case& test_case);
+absl::StatusOr<Report> RunEncodedImage(const Case& test_case);
 absl::StatusOr<Report> RunPipeline(const Case& test_case);
 absl::StatusOr<Report> RunFunction(const Case& test_case);
 absl::StatusOr<Report> RunImageFunction(const Case& test_case);
