@@ -36,7 +36,7 @@ at::Tensor RescaleGuidance(const at::Tensor& guided, const at::Tensor& condition
 }
 
 at::Tensor LimitNorm(const at::Tensor& guided, const at::Tensor& conditional, double limit) {
-  if (base::Planted("guidance_norm_of_a_part")) return guided;
+  if (base::Planted("guidance_norm_not_limited")) return guided;
   const at::Tensor factor = Norm(conditional) * limit / Norm(guided).clamp_min(std::numeric_limits<double>::min());
   return guided * factor.clamp_max(1).to(guided.scalar_type());
 }

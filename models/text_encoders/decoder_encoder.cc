@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
@@ -29,6 +30,11 @@ LinearPart Part(const std::string& name, int64_t out) { return {kPrefixes[0] + n
 // Rotates the first half of a head's channels with the second one. x [b, t, h, d]; tables [t, d/2].
 at::Tensor RotateHalves(const at::Tensor& x, const Positions& tables) {
   const at::ScalarType wide = tables.cos.scalar_type();
+  if (base::Planted("decoder_rotates_pairs")) {
+    const at::Tensor cos = tables.cos.unsqueeze(1), sin = tables.sin.unsqueeze(1);
+    const at::Tensor even = x.slice(-1, 0, x.size(-1), 2).to(wide), odd = x.slice(-1, 1, x.size(-1), 2).to(wide);
+    return at::stack({even * cos - odd * sin, odd * cos + even * sin}, -1).flatten(-2).to(x.scalar_type());
+  }
   const std::vector<at::Tensor> halves = x.to(wide).chunk(2, -1);
   const at::Tensor cos = tables.cos.unsqueeze(1), sin = tables.sin.unsqueeze(1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
@@ -87,7 +93,8 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
   const TextAttentionOptions attention{
       .head_dim = config_.head_dim, .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)), .bias = bias};
   for (int64_t i = 0; i < config_.layers; ++i) {
-    states.Add(i, x);
+    const bool normed = i == config_.layers - 1 && base::Planted("decoder_penultimate_normed");
+    states.Add(i, normed ? kernels::RmsNorm(x, final_norm_, config_.norm_eps) : x);
     if (i == states.last()) return {.hidden = states.Joined()};
     const BroughtPart weights(input.weights, static_cast<int>(i));
     const Layer& layer = layers_[static_cast<size_t>(i)];

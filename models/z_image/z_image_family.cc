@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/picture_input.h"
 #include "models/families/families.h"
@@ -59,7 +60,9 @@ class ZImageFamily final : public LatentFamily {
   // The features of a patch are ordered (row, column, channel), in and out.
   at::Tensor ToPatches(const at::Tensor& latents) const override {
     constexpr int64_t kPixels = ZImageConfig::kPatch * ZImageConfig::kPatch;
-    return Patchify(latents, ZImageConfig::kPatch).unflatten(2, {-1, kPixels}).transpose(2, 3).flatten(2);
+    const at::Tensor patches = Patchify(latents, ZImageConfig::kPatch);
+    if (base::Planted("z_image_channel_slowest")) return patches;
+    return patches.unflatten(2, {-1, kPixels}).transpose(2, 3).flatten(2);
   }
 
   // The model predicts the direction from noise to the image, and samplers read the opposite.

@@ -176,7 +176,7 @@ PromptState ZImageTransformer::Read(const at::Tensor& text, const std::vector<at
   at::Tensor x = text_in_.Forward(kernels::RmsNorm(text.to(dtype_), text_norm_, config_.norm_eps), context);
   const at::Tensor index = at::arange(x.size(1), at::TensorOptions(at::kLong).device(x.device()));
   const at::Tensor is_padding = index.unsqueeze(0) >= extras[0].to(at::kLong).reshape({-1, 1});  // [b, t]
-  x = at::where(is_padding.unsqueeze(-1), text_padding_, x);
+  if (!base::Planted("z_image_text_padding_kept")) x = at::where(is_padding.unsqueeze(-1), text_padding_, x);
   const Positions positions = PlaceText(x.size(1), {}, x.device());
   const kernels::RotaryTables rotary{.cos = positions.cos, .sin = positions.sin};
   const std::vector<at::Tensor> no_modulation(4);

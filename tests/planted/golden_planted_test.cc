@@ -29,6 +29,8 @@ Counted RunCases(const std::string& only, const std::string& folder = "tests/gol
   return counted;
 }
 
+constexpr char kNewer[] = "tests/golden-newer";
+
 struct GoldenBug {
   const char* name;
   const char* cases;
@@ -58,6 +60,14 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenBug{"flux_scale_shift", "transformers/flux_dev.0"},
                     GoldenBug{"packed_latents", "trajectories/flux_dev.0"},
                     GoldenBug{"hunyuan_rope_axes", "transformers/hunyuan12.1"},
+                    GoldenBug{"decoder_rotates_pairs", "text_encoders/z_image_base", kNewer},
+                    GoldenBug{"decoder_penultimate_normed", "text_encoders/z_image_base", kNewer},
+                    GoldenBug{"z_image_frame_after_text", "transformers/z_image_base.0.f64", kNewer},
+                    GoldenBug{"z_image_text_padding_kept", "transformers/z_image_base.0.f64", kNewer},
+                    GoldenBug{"z_image_silu_before_modulation", "transformers/z_image_base.0.f64", kNewer},
+                    GoldenBug{"z_image_gate_without_tanh", "transformers/z_image_base.0.f64", kNewer},
+                    GoldenBug{"z_image_channel_slowest", "trajectories/z_image_turbo.0", kNewer},
+                    GoldenBug{"guidance_norm_not_limited", "trajectories/z_image_base.1", kNewer},
                     GoldenBug{"hunyuan_padding_kept", "transformers/hunyuan12.0"},
                     GoldenBug{"hunyuan_skip_order", "transformers/hunyuan12.0"},
                     GoldenBug{"clip_pooled_token", "text_encoders/flux_dev.text_encoder."},

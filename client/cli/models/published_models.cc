@@ -16,6 +16,8 @@ constexpr size_t kMaxSuggestions = 4;
 // Each size counts the weights once: transformer, text encoders and autoencoder in the precision in which they are
 // published.
 constexpr PublishedModel kPublishedModels[] = {
+    {"Tongyi-MAI/Z-Image-Turbo", "ZImagePipeline", 32.8, "apache-2.0", false},
+    {"Tongyi-MAI/Z-Image", "ZImagePipeline", 20.5, "apache-2.0", false},
     {"black-forest-labs/FLUX.1-schnell", "FluxPipeline", 33.7, "apache-2.0", true},
     {"black-forest-labs/FLUX.1-dev", "FluxPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
     {"black-forest-labs/FLUX.1-Fill-dev", "FluxFillPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
