@@ -128,6 +128,10 @@ std::vector<Operator> Operators() {
                          const std::vector<at::Tensor> halves = x[0].chunk(2, -1);
                          return kernels::GegluTanh(halves[0], halves[1]);
                        }});
+  operators.push_back({"swiglu", {{2, 77, 2 * 5120}}, [](Inputs x) {
+                         const std::vector<at::Tensor> halves = x[0].chunk(2, -1);
+                         return kernels::SwiGlu(halves[0], halves[1]);
+                       }});
   operators.push_back({"gelu", {{7, 5000}}, [](Inputs x) { return kernels::Gelu(x[0]); }});
   operators.push_back({"sigmoid", {{7, 5000}}, [](Inputs x) { return kernels::Sigmoid(x[0]); }});
   operators.push_back({"weighted_sums", {{16, 128, 128}, {16, 128, 128}}, [](Inputs x) {

@@ -218,6 +218,15 @@ TEST_P(BatchContractTest, OfElementwiseFunctions) {
       // Combined as samplers and guidance combine tensors.
       {"scaled sum", [](const at::Tensor& x, cpu::Isa) { return x * 1.7 - x / 0.9; }},
   };
+  // The halves of each row of a product.
+  for (const int64_t channels : {640, 33}) {
+    ExpectContract({.name = "swiglu",
+                    .inputs = {Random({kLargestBatch, 60, 2 * channels})},
+                    .call = [](const auto& in, cpu::Isa isa) {
+                      const std::vector<at::Tensor> halves = in[0].chunk(2, -1);
+                      return std::vector{cpu::SwiGlu(halves[0], halves[1], isa)};
+                    }});
+  }
   // The first width is split over threads at positions that are not whole vectors.
   for (const int64_t channels : {18773, 5}) {
     const at::Tensor x = Random({kLargestBatch, 3, channels});

@@ -316,6 +316,26 @@ TEST(GegluTanhTest, IsTheActivationOfOneHalfTimesTheOther) {
   EXPECT_THROW(GegluTanh(at::zeros({2, 4}), at::zeros({2, 1})), c10::Error);
 }
 
+TEST(SwiGluTest, IsTheActivationOfOneHalfTimesTheOther) {
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t channels : {1, 7, 48, 301}) {
+      const at::Tensor product = 4 * Random({2, 5, 2 * channels}, type);
+      const std::vector<at::Tensor> halves = product.chunk(2, -1);
+      const at::Tensor expected = reference::SwiGlu(halves[0].to(at::kDouble), halves[1].to(at::kDouble));
+      EXPECT_LT(WorstError(SwiGlu(halves[0], halves[1]), expected), 2 * Tolerance(type)) << type << channels;
+      for (const cpu::Isa isa : IsasOfThisMachine()) {
+        const at::Tensor dense = cpu::SwiGlu(halves[0].contiguous(), halves[1].contiguous(), isa);
+        EXPECT_LT(WorstError(dense, expected), 2 * Tolerance(type)) << type << " " << static_cast<int>(isa);
+        EXPECT_TRUE(at::equal(cpu::SwiGlu(halves[0], halves[1], isa), dense)) << type << channels;
+        const at::Tensor apart = halves[1].transpose(1, 2).contiguous().transpose(1, 2);
+        EXPECT_TRUE(at::equal(cpu::SwiGlu(halves[0], apart, isa), dense)) << type << channels;
+      }
+    }
+  }
+  EXPECT_EQ(SwiGlu(at::zeros({2, 0, 4}), at::zeros({2, 0, 4})).sizes(), (std::vector<int64_t>{2, 0, 4}));
+  EXPECT_THROW(SwiGlu(at::zeros({2, 4}), at::zeros({2, 1})), c10::Error);
+}
+
 TEST(GeluTanhTest, KeepsInfinityAndNotANumber) {
   const float infinity = std::numeric_limits<float>::infinity();
   const at::Tensor x = at::full({40}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
@@ -591,6 +611,7 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
   ExpectGradient([](const auto& in) { return LayerNormShift(in[0], in[1], in[2], 1e-6); }, {x, weight, vector});
   ExpectGradient([](const auto& in) { return GatedResidual(in[0], in[1], in[2]); }, {x, vector, y});
   ExpectGradient([](const auto& in) { return GegluTanh(in[0], in[1]); }, {x, y});
+  ExpectGradient([](const auto& in) { return SwiGlu(in[0], in[1]); }, {x, y});
   ExpectGradient([](const auto& in) { return WeightedSums(in, {0.5, -2.0}, std::nullopt)[0]; }, {x, y});
   ExpectGradient(
       [](const auto& in) {

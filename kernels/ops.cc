@@ -22,6 +22,7 @@ constexpr char kGatedResidualNormModulate[] = "tessera::gated_residual_norm_modu
 constexpr char kQkvNormRope[] = "tessera::qkv_norm_rope";
 constexpr char kGeluTanh[] = "tessera::gelu_tanh";
 constexpr char kGegluTanh[] = "tessera::geglu_tanh";
+constexpr char kSwiGlu[] = "tessera::swiglu";
 constexpr char kRmsNorm[] = "tessera::rms_norm";
 constexpr char kSilu[] = "tessera::silu";
 constexpr char kGelu[] = "tessera::gelu";
@@ -126,6 +127,10 @@ at::Tensor CpuGeluTanh(const at::Tensor& x) { return cpu::GeluTanh(x, cpu::BestI
 
 at::Tensor CpuGegluTanh(const at::Tensor& x, const at::Tensor& gate) { return CpuGeluTanh(x) * gate; }
 
+at::Tensor CpuSwiGlu(const at::Tensor& gate, const at::Tensor& value) {
+  return cpu::SwiGlu(gate, value, cpu::BestIsa());
+}
+
 at::Tensor CpuRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return cpu::RmsNorm(x, weight, eps, cpu::BestIsa());
 }
@@ -180,6 +185,7 @@ TORCH_LIBRARY(tessera, m) {
       "Tensor? key_bias, float key_eps, Tensor? cos, Tensor? sin, Tensor(a!)? q, Tensor(b!)? k, Tensor(c!)? v) -> ()");
   m.def("gelu_tanh(Tensor x) -> Tensor");
   m.def("geglu_tanh(Tensor x, Tensor gate) -> Tensor");
+  m.def("swiglu(Tensor gate, Tensor value) -> Tensor");
   m.def("silu(Tensor x) -> Tensor");
   m.def("gelu(Tensor x) -> Tensor");
   m.def("sigmoid(Tensor x) -> Tensor");
@@ -206,6 +212,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("qkv_norm_rope", kReferenceQkvNormRope);
   m.impl("gelu_tanh", reference::GeluTanh);
   m.impl("geglu_tanh", reference::GegluTanh);
+  m.impl("swiglu", reference::SwiGlu);
   m.impl("silu", reference::Silu);
   m.impl("gelu", reference::Gelu);
   m.impl("sigmoid", reference::Sigmoid);
@@ -232,6 +239,7 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("qkv_norm_rope", FlatQkvNormRope<CpuQkvNormRope>);
   m.impl("gelu_tanh", CpuGeluTanh);
   m.impl("geglu_tanh", CpuGegluTanh);
+  m.impl("swiglu", CpuSwiGlu);
   m.impl("silu", CpuSilu);
   m.impl("channel_affine", CpuChannelAffine);
   m.impl("group_moments", CpuGroupMoments);
@@ -259,6 +267,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("qkv_norm_rope", Differentiable<kReferenceQkvNormRope, kQkvNormRope>::Call);
   m.impl("gelu_tanh", Differentiable<gradients::GeluTanh, kGeluTanh>::Call);
   m.impl("geglu_tanh", Differentiable<reference::GegluTanh, kGegluTanh>::Call);
+  m.impl("swiglu", Differentiable<reference::SwiGlu, kSwiGlu>::Call);
   m.impl("silu", Differentiable<reference::Silu, kSilu>::Call);
   m.impl("gelu", Differentiable<reference::Gelu, kGelu>::Call);
   m.impl("sigmoid", Differentiable<reference::Sigmoid, kSigmoid>::Call);
@@ -360,6 +369,12 @@ at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate) {
   TORCH_CHECK(x.sizes() == gate.sizes() && x.scalar_type() == gate.scalar_type(), "geglu_tanh: a gate of ",
               gate.sizes(), " for ", x.sizes());
   return Operator<decltype(GegluTanh), kGegluTanh>().call(x, gate);
+}
+
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value) {
+  TORCH_CHECK(gate.sizes() == value.sizes() && gate.scalar_type() == value.scalar_type(), "swiglu: a gate of ",
+              gate.sizes(), " for ", value.sizes());
+  return Operator<decltype(SwiGlu), kSwiGlu>().call(gate, value);
 }
 
 at::Tensor Silu(const at::Tensor& x) { return Operator<decltype(Silu), kSilu>().call(x); }

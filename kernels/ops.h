@@ -60,6 +60,9 @@ at::Tensor GeluTanh(const at::Tensor& x);
 // GeluTanh(x) times gate, both [..., c] (GEGLU, Shazeer 2020). x and gate may be the halves of each row of one product.
 at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate);
 
+// Silu(gate) times value, both [..., c] (SwiGLU, Shazeer 2020). They may be the halves of each row of one product.
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value);
+
 // These return x / (1 + e^-x), GELU with the error function, 1 / (1 + e^-x), cosine and sine of each element.
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Gelu(const at::Tensor& x);

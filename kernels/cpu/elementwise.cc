@@ -260,6 +260,30 @@ at::Tensor Silu(const at::Tensor& x, Isa isa) {
   return out;
 }
 
+// Each call of the kernel sees one row, so the halves of a product's rows are read where they are.
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value, Isa isa) {
+  if (!IsNarrow(gate)) return Silu(gate, isa) * value;
+  if (gate.numel() == 0) return at::empty_like(gate, at::MemoryFormat::Contiguous);
+  const int64_t channels = gate.dim() == 0 ? 1 : gate.size(-1), size = gate.element_size();
+  const auto rows_of = [&](const at::Tensor& x) {
+    const at::Tensor rows = x.reshape({-1, channels});
+    return rows.stride(1) == 1 ? rows : rows.contiguous();
+  };
+  const at::Tensor gates = rows_of(gate), values = rows_of(value);
+  at::Tensor out = at::empty(gate.sizes(), gate.options());
+  const char *from = static_cast<const char*>(gates.const_data_ptr()),
+             *factor = static_cast<const char*>(values.const_data_ptr());
+  char* to = static_cast<char*>(out.mutable_data_ptr());
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / channels);
+  ParallelFor(gates.size(0), grain, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      ElementwiseFor(isa).swiglu(ElementOf(gate), channels, from + row * gates.stride(0) * size,
+                                 factor + row * values.stride(0) * size, to + row * channels * size);
+    }
+  });
+  return out;
+}
+
 at::Tensor Gelu(const at::Tensor& x) {
   return BySpans(x, [](const at::Tensor& span) { return at::gelu(span); });
 }

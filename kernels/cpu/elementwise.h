@@ -53,6 +53,8 @@ struct ElementwiseKernels {
   void (*gelu_tanh)(Element, int64_t count, const void* x, void* out);
   // x / (1 + e^-x) of `count` elements
   void (*silu)(Element, int64_t count, const void* x, void* out);
+  // gate / (1 + e^-gate) * value of `count` elements
+  void (*swiglu)(Element, int64_t count, const void* gate, const void* value, void* out);
   // x * factor + offset of `count` elements, followed by SiLU if `silu` is set
   void (*affine)(Element, int64_t count, float factor, float offset, bool silu, const void* x, void* out);
   // mean of `count` elements, and the sum of squared differences from it

@@ -49,6 +49,7 @@ void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const Hea
 at::Tensor GeluTanh(const at::Tensor& x, Isa isa);
 at::Tensor& GeluTanhInPlace(at::Tensor& x, Isa isa);
 at::Tensor Silu(const at::Tensor& x, Isa isa);
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value, Isa isa);
 at::Tensor Gelu(const at::Tensor& x);
 at::Tensor Sigmoid(const at::Tensor& x);
 at::Tensor Cos(const at::Tensor& x);

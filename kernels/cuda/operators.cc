@@ -299,6 +299,11 @@ at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate) {
   const std::optional<at::Tensor> y = Activated(x, gate, Activation::kGeluTanh, kName);
   return y.has_value() ? *y : ReferenceOf<GegluTanh>::Call(kName, x, gate);
 }
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value) {
+  constexpr char kName[] = "tessera::swiglu";
+  const std::optional<at::Tensor> y = Activated(gate, value, Activation::kSilu, kName);
+  return y.has_value() ? *y : ReferenceOf<SwiGlu>::Call(kName, gate, value);
+}
 at::Tensor Gelu(const at::Tensor& x) {
   return Activate(x, Activation::kGelu, "tessera::gelu", ReferenceOf<Gelu>::Call);
 }

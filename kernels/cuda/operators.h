@@ -30,6 +30,7 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
                                                   const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor GeluTanh(const at::Tensor& x);
 at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate);
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value);
 at::Tensor Gelu(const at::Tensor& x);
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Sigmoid(const at::Tensor& x);

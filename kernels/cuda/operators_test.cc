@@ -123,6 +123,10 @@ TEST_P(CudaOperators, MultiplyTheHalvesOfOneProduct) {
   const at::Tensor apart = product.transpose(1, 2).contiguous().transpose(1, 2).chunk(2, -1)[1];
   EXPECT_EQ(Launches([&] { y = GegluTanh(halves[0], apart); }), 0);
   EXPECT_TRUE(at::equal(y, reference::GegluTanh(halves[0], apart)));
+  EXPECT_EQ(Launches([&] { y = SwiGlu(halves[0], halves[1]); }), 1);
+  ExpectNear(y, reference::SwiGlu(Wide(halves[0]), Wide(halves[1])));
+  EXPECT_EQ(Launches([&] { y = SwiGlu(halves[0], apart); }), 0);
+  EXPECT_TRUE(at::equal(y, reference::SwiGlu(halves[0], apart)));
 }
 
 // Queries, keys and values that share a product with a hidden layer, written to dense memory and to the layout that

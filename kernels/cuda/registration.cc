@@ -15,6 +15,7 @@ TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("merge_attention", MergeAttention);
   m.impl("gelu_tanh", GeluTanh);
   m.impl("geglu_tanh", GegluTanh);
+  m.impl("swiglu", SwiGlu);
   m.impl("gelu", Gelu);
   m.impl("silu", Silu);
   m.impl("sigmoid", Sigmoid);

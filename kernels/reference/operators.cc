@@ -107,6 +107,8 @@ at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
 at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate) { return GeluTanh(x) * gate; }
 
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value) { return Silu(gate) * value; }
+
 at::Tensor Silu(const at::Tensor& x) { return at::silu(x); }
 at::Tensor Gelu(const at::Tensor& x) { return at::gelu(x); }
 at::Tensor Sigmoid(const at::Tensor& x) { return at::sigmoid(x); }

@@ -30,6 +30,7 @@ void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const Hea
                  const RotaryTables& rotary, const HeadsOut& out);
 at::Tensor GeluTanh(const at::Tensor& x);
 at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate);
+at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& value);
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Gelu(const at::Tensor& x);
 at::Tensor Sigmoid(const at::Tensor& x);

@@ -46,7 +46,7 @@ bool IsForeign(const std::string& name) {
   static const auto* names = new std::set<std::string_view>{
       // Methods, models, people, networks and programs.
       "BeautifulSoup", "CogVideoX", "ConsisID", "DeepSpeed", "HunyuanVideo", "LeVeque", "LyCORIS", "OneTrainer",
-      "OpenMP", "PipeDream", "PipeFusion", "RoCE", "SiLU", "TensorBoard", "TensorFlow", "UniPC", "ZeRO",
+      "OpenMP", "PipeDream", "PipeFusion", "RoCE", "SiLU", "SwiGLU", "TensorBoard", "TensorFlow", "UniPC", "ZeRO",
       // Types of LibTorch, PyTorch and TensorBoard.
       "CachingHostAllocatorImpl", "SessionLog", "TorchDispatchMode",
       // Files of a user or of another project, and a placeholder.
