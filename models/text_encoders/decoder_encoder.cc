@@ -107,7 +107,7 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
 
     const std::vector<at::Tensor> parts =
         layer.gate_and_value.Forward(kernels::RmsNorm(x, layer.mlp_norm, config_.norm_eps), context).chunk(2, -1);
-    x = x + layer.mlp_out.Forward(kernels::Silu(parts[0]) * parts[1], context);
+    x = x + layer.mlp_out.Forward(kernels::SwiGlu(parts[0], parts[1]), context);
   }
   states.Add(config_.layers, kernels::RmsNorm(x, final_norm_, config_.norm_eps));
   return {.hidden = states.Joined()};

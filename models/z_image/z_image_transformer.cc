@@ -85,7 +85,7 @@ struct ZImageTransformer::Layer {
     const at::Tensor sum = Gated(x, m[1], read);
     const std::vector<at::Tensor> parts =
         gate_and_value.Forward(Scaled(kernels::RmsNorm(sum, mlp_norm, eps), m[2]), context).chunk(2, -1);
-    const at::Tensor hidden = mlp_out.Forward(kernels::Silu(parts[0]) * parts[1], context);
+    const at::Tensor hidden = mlp_out.Forward(kernels::SwiGlu(parts[0], parts[1]), context);
     return Gated(sum, m[3], kernels::RmsNorm(hidden, mlp_out_norm, eps));
   }
 
