@@ -16,6 +16,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr OriginalNames kOriginalNames = OriginalNames::kZImage;
+
 // The reference pipeline's defaults and bounds.
 constexpr int64_t kSteps = 50;
 constexpr double kGuidanceScale = 5;
@@ -89,6 +91,9 @@ class ZImageFamily final : public LatentFamily {
     return encoded;
   }
 
+ protected:
+  OriginalNames original_names() const override { return kOriginalNames; }
+
  private:
   absl::Status AddBranch(const std::string& prompt, const char* field, std::vector<GuidanceTerm> terms,
                          const PromptRequest& request, const parallel::ForwardContext& context,
@@ -152,7 +157,7 @@ absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder) {
   description.cost.guided_above = 0;
   description.options = {control::prompt_option::kCfgNormalization, control::prompt_option::kCfgTruncation};
   DescribeStepCost(mlp_ratio, /*fixed_text_tokens=*/0, description);
-  DescribeParameters<ZImageTransformer>(folder, configs, OriginalNames::kNone, description);
+  DescribeParameters<ZImageTransformer>(folder, configs, kOriginalNames, description);
   return description;
 }
 

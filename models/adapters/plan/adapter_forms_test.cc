@@ -150,6 +150,35 @@ TEST_F(AdapterFormsTest, NamesOfTheAuthorsInEveryFormMeanTheSame) {
   }
 }
 
+// The modules of single files of Z-Image.
+TEST(ZImageNamesTest, EveryListOfLayersHasTheAuthorsNames) {
+  AdaptableModel model{.originals = OriginalNames::kZImage, .components = {}};
+  const std::string lists[] = {"layers.1.", "noise_refiner.0.", "context_refiner.0."};
+  for (const std::string& list : lists) {
+    for (const char* name :
+         {"attention.to_q", "attention.to_k", "attention.to_v", "attention.to_out.0", "feed_forward.w2"}) {
+      model.components["transformer"].push_back({.name = list + name, .out = kWidth, .in = kWidth});
+    }
+  }
+  model.components["transformer"].push_back({.name = "all_x_embedder.2-1", .out = kWidth, .in = kWidth});
+  const AdapterNames names(model);
+  const auto modules = [&](const std::string& original) {
+    std::vector<std::string> found;
+    if (const NamedModules* const named = names.Original(original); named != nullptr) {
+      for (const ProductSpec* module : named->modules) found.push_back(module->name);
+    }
+    return found;
+  };
+  for (const std::string& list : lists) {
+    EXPECT_THAT(modules(list + "attention.qkv"),
+                ElementsAre(list + "attention.to_q", list + "attention.to_k", list + "attention.to_v"));
+    EXPECT_THAT(modules(list + "attention.out"), ElementsAre(list + "attention.to_out.0"));
+    EXPECT_THAT(modules(list + "feed_forward.w2"), ElementsAre(list + "feed_forward.w2"));
+  }
+  EXPECT_THAT(modules("x_embedder"), ElementsAre("all_x_embedder.2-1"));
+  EXPECT_THAT(modules("layers.0.attention.qkv"), ElementsAre());
+}
+
 TEST_F(AdapterFormsTest, TextEncodersHavePeftsNamesToo) {
   const std::string name = "text_encoder.text_model.encoder.layers.0.self_attn.q_proj";
   ExpectSame(ServedOf(Write(Pair(name + ".lora_A.default.weight", name + ".lora_B.default.weight"))),

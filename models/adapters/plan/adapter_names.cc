@@ -91,6 +91,37 @@ constexpr std::array kSd3Names{
     OriginalName{"final_layer.adaLN_modulation.1", "norm_out.linear"},
 };
 
+// Source: the modules of Tongyi-MAI's Z-Image as in its single files, matched to diffusers' ZImageTransformer2DModel.
+constexpr std::array kZImageNames{
+    OriginalName{"layers.{}.attention.qkv",
+                 "layers.{}.attention.to_q layers.{}.attention.to_k layers.{}.attention.to_v"},
+    OriginalName{"layers.{}.attention.out", "layers.{}.attention.to_out.0"},
+    OriginalName{"layers.{}.feed_forward.w1", "layers.{}.feed_forward.w1"},
+    OriginalName{"layers.{}.feed_forward.w2", "layers.{}.feed_forward.w2"},
+    OriginalName{"layers.{}.feed_forward.w3", "layers.{}.feed_forward.w3"},
+    OriginalName{"layers.{}.adaLN_modulation.0", "layers.{}.adaLN_modulation.0"},
+    OriginalName{"noise_refiner.{}.attention.qkv",
+                 "noise_refiner.{}.attention.to_q noise_refiner.{}.attention.to_k noise_refiner.{}.attention.to_v"},
+    OriginalName{"noise_refiner.{}.attention.out", "noise_refiner.{}.attention.to_out.0"},
+    OriginalName{"noise_refiner.{}.feed_forward.w1", "noise_refiner.{}.feed_forward.w1"},
+    OriginalName{"noise_refiner.{}.feed_forward.w2", "noise_refiner.{}.feed_forward.w2"},
+    OriginalName{"noise_refiner.{}.feed_forward.w3", "noise_refiner.{}.feed_forward.w3"},
+    OriginalName{"noise_refiner.{}.adaLN_modulation.0", "noise_refiner.{}.adaLN_modulation.0"},
+    OriginalName{
+        "context_refiner.{}.attention.qkv",
+        "context_refiner.{}.attention.to_q context_refiner.{}.attention.to_k context_refiner.{}.attention.to_v"},
+    OriginalName{"context_refiner.{}.attention.out", "context_refiner.{}.attention.to_out.0"},
+    OriginalName{"context_refiner.{}.feed_forward.w1", "context_refiner.{}.feed_forward.w1"},
+    OriginalName{"context_refiner.{}.feed_forward.w2", "context_refiner.{}.feed_forward.w2"},
+    OriginalName{"context_refiner.{}.feed_forward.w3", "context_refiner.{}.feed_forward.w3"},
+    OriginalName{"x_embedder", "all_x_embedder.2-1"},
+    OriginalName{"cap_embedder.1", "cap_embedder.1"},
+    OriginalName{"t_embedder.mlp.0", "t_embedder.mlp.0"},
+    OriginalName{"t_embedder.mlp.2", "t_embedder.mlp.2"},
+    OriginalName{"final_layer.linear", "all_final_layer.2-1.linear"},
+    OriginalName{"final_layer.adaLN_modulation.1", "all_final_layer.2-1.adaLN_modulation.1"},
+};
+
 std::string Underscores(std::string_view name) {
   return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{".", "_"}});
 }
@@ -99,14 +130,16 @@ std::string Numbered(std::string_view name, int64_t block) {
   return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{"{}", absl::StrCat(block)}});
 }
 
-// Returns 7 for "transformer_blocks.7.attn.to_q"; -1 for a module outside all blocks.
+// Returns 7 for "transformer_blocks.7.attn.to_q" and for "layers.7.attention.to_q"; -1 for a module outside all blocks.
 int64_t BlockOf(std::string_view name) {
-  constexpr std::string_view kBlocks = "blocks.";
-  const size_t at = name.find(kBlocks);
-  int64_t block = -1;
-  if (at != std::string_view::npos)
-    std::from_chars(name.data() + at + kBlocks.size(), name.data() + name.size(), block);
-  return block;
+  for (const std::string_view blocks : {"blocks.", "layers.", "refiner."}) {
+    const size_t at = name.find(blocks);
+    if (at == std::string_view::npos) continue;
+    int64_t block = -1;
+    std::from_chars(name.data() + at + blocks.size(), name.data() + name.size(), block);
+    return block;
+  }
+  return -1;
 }
 
 const ProductSpec* FindIn(
@@ -163,6 +196,7 @@ void AdapterNames::AddOriginals() {
   };
   if (model_.originals == OriginalNames::kFlux) add(kFluxNames);
   if (model_.originals == OriginalNames::kSd3) add(kSd3Names);
+  if (model_.originals == OriginalNames::kZImage) add(kZImageNames);
 }
 
 const ProductSpec* AdapterNames::Module(std::string_view component, std::string_view name) const {

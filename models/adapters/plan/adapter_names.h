@@ -14,8 +14,8 @@ namespace tessera::models {
 
 // The module names of the model's authors, which most tools other than diffusers write. kNone is for families without
 // such files.
-enum class OriginalNames { kNone, kFlux, kSd3 };
-constexpr auto NamesOf(OriginalNames) { return std::array{"none", "flux", "sd3"}; }
+enum class OriginalNames { kNone, kFlux, kSd3, kZImage };
+constexpr auto NamesOf(OriginalNames) { return std::array{"none", "flux", "sd3", "z_image"}; }
 
 // The part of a model's description that adapter files are checked against. Immutable.
 struct AdaptableModel {

@@ -52,6 +52,12 @@ AdaptableModel ModelOf(OriginalNames originals) {
       {"attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "norm1_context.linear"});
   Add(model, "transformer", "", {"context_embedder"});
   Add(model, "text_encoder", "text_model.encoder.layers.0.self_attn.", {"q_proj", "k_proj", "v_proj"});
+  if (originals == OriginalNames::kZImage) {
+    for (const char* const layers : {"layers.0.", "context_refiner.0."}) {
+      Add(model, "transformer", layers,
+          {"attention.to_q", "attention.to_k", "attention.to_v", "attention.to_out.0", "feed_forward.w1"});
+    }
+  }
   if (originals == OriginalNames::kFlux) {
     Add(model, "transformer", "single_transformer_blocks.0.", {"attn.to_q", "attn.to_k", "attn.to_v"});
     model.components["transformer"].push_back(
@@ -141,7 +147,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const models =
       new std::map<OriginalNames, AdaptableModel>{{OriginalNames::kNone, ModelOf(OriginalNames::kNone)},
                                                   {OriginalNames::kFlux, ModelOf(OriginalNames::kFlux)},
-                                                  {OriginalNames::kSd3, ModelOf(OriginalNames::kSd3)}};
+                                                  {OriginalNames::kSd3, ModelOf(OriginalNames::kSd3)},
+                                                  {OriginalNames::kZImage, ModelOf(OriginalNames::kZImage)}};
   const AdaptableModel& model = models->at(input.originals);
   const int memory = memfd_create("adapter", MFD_CLOEXEC);
   Require(memory >= 0 &&

@@ -26,6 +26,9 @@ FamilyNames NamesOf(const models::AdapterNames& names) {
   if (names.model().originals == models::OriginalNames::kSd3) {
     return {.network = "networks.lora_sd3", .version = "sd3m", .architecture = "stable-diffusion-3/lora"};
   }
+  if (names.model().originals == models::OriginalNames::kZImage) {
+    return {.network = "networks.lora_zimage", .version = "zimage", .architecture = "z-image/lora"};
+  }
   const bool is_guided = names.Module("transformer", "time_text_embed.guidance_embedder.linear_1") != nullptr;
   return {.network = "networks.lora_flux",
           .version = "flux1",
@@ -98,7 +101,7 @@ absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapte
   RETURN_IF_ERROR(CheckAdapter(adapter));
   if (names.model().originals == models::OriginalNames::kNone) {
     return absl::InvalidArgumentError(
-        "the model's family has no names in kohya's format; FLUX.1 and SD3 have, others are exported as PEFT files");
+        "the model's family has no names in kohya's format; FLUX.1, SD3 and Z-Image have, others are exported as PEFT files");
   }
   ASSIGN_OR_RETURN(const auto modules, ByName(adapter, names));
   std::map<std::string, at::Tensor> tensors;
