@@ -122,7 +122,10 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
   for (auto& adapter : *stored.mutable_loras()) adapter.clear_file();
   for (auto& image : *stored.mutable_images()) image.clear_file();
   for (auto& mask : *stored.mutable_mask()) mask.clear_file();
-  if (request.parameters.images.empty()) stored.clear_strength();  // as rows were before there were pictures
+  // As rows were before there were pictures and limits of guidance.
+  if (request.parameters.images.empty()) stored.clear_strength();
+  if (request.parameters.options.cfg_truncation == control::PromptOptions().cfg_truncation)
+    stored.clear_cfg_truncation();
   message.set_count(request.count);
   message.set_format(ToWire(request.output.format));
   if (request.output.quality) message.set_quality(*request.output.quality);

@@ -174,7 +174,7 @@ models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, s
   options.guidance_rescale = test_case.Number("guidance_rescale", 0);
   // True means 1.
   options.cfg_normalization = test_case.Number("cfg_normalization", test_case.Bool("cfg_normalization", false) ? 1 : 0);
-  options.cfg_truncation = test_case.Number("cfg_truncation", options.cfg_truncation);
+  options.cfg_truncation = test_case.Number("cfg_truncation", 1);
   options.clip_skip = static_cast<int32_t>(test_case.Int("clip_skip", 0));
   const auto numbers = [&](const char* argument) {
     std::vector<int32_t> values;
