@@ -115,18 +115,19 @@ parallel::LowRankFactors ShardOf(const parallel::LowRankFactors& whole, const Pr
                                  const TensorShard& shard) {
   if (shard.size == 1 || module.role == LinearRole::kReplicated) return whole;
   parallel::LowRankFactors own = whole;
+  const auto cut = [&](const at::Tensor& factor, int64_t dim) {
+    std::vector<at::Tensor> runs;
+    for (const ChannelRange& run : shard.ranges(factor.size(dim), module.parts)) {
+      const int64_t begin = dim == 0 && base::Planted("low_rank_up_not_sharded") ? 0 : run.begin;
+      runs.push_back(factor.narrow(dim, begin, run.count));
+    }
+    return runs.size() == 1 ? runs.front() : at::cat(runs, dim);
+  };
   if (module.role == LinearRole::kColumn) {
-    const int64_t begin = base::Planted("low_rank_up_not_sharded") ? 0 : shard.begin(module.out);
-    own.b = whole.b.narrow(0, begin, shard.end(module.out) - shard.begin(module.out));
-    return own;
+    own.b = cut(whole.b, 0);
+  } else {
+    own.a = cut(whole.a, 1).contiguous();
   }
-  std::vector<at::Tensor> columns;
-  int64_t first = 0;
-  for (const int64_t part : module.in_parts.empty() ? std::vector<int64_t>{module.in} : module.in_parts) {
-    columns.push_back(whole.a.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
-    first += part;
-  }
-  own.a = columns.size() == 1 ? columns.front().contiguous() : at::cat(columns, 1);
   return own;
 }
 

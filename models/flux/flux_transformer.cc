@@ -6,6 +6,7 @@
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
+#include "models/layers/references.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
 
@@ -21,19 +22,6 @@ LinearOptions Column(parallel::TokenRows tokens) { return {.role = LinearRole::k
 LinearOptions Row(parallel::TokenRows tokens) { return {.role = LinearRole::kRow, .tokens = tokens}; }
 
 kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight, .bias = {}, .eps = kNormEps}; }
-
-// References have the image's weights in a double block, so they change sides for it: they are the last rows of the
-// text outside of it and the first rows of the image inside.
-void MoveReferencesToImage(int64_t references, BlockState& state) {
-  const int64_t texts = state.text.size(1) - references;
-  state.image = at::cat({state.text.narrow(1, texts, references), state.image}, 1);
-  state.text = state.text.narrow(1, 0, texts);
-}
-
-void MoveReferencesToText(int64_t references, BlockState& state) {
-  state.text = at::cat({state.text, state.image.narrow(1, 0, references)}, 1);
-  state.image = state.image.narrow(1, references, state.image.size(1) - references);
-}
 
 }  // namespace
 
@@ -106,7 +94,7 @@ struct FluxTransformer::SingleBlock {
         norm_k((scope.OfHeads() / "attn.norm_k").Add("weight", {config.head_dim})),
         out(scope / "proj_out", 5 * config.width(), config.width(),
             {.role = LinearRole::kRow,
-             .in_parts = {config.width(), 4 * config.width()},
+             .parts = {config.width(), 4 * config.width()},
              .tokens = parallel::TokenRows::kTextThenImage}) {}
 
   Linear modulation, qkv_mlp;
@@ -234,7 +222,7 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
     const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
-    if (conditioning.references > 0) MoveReferencesToImage(conditioning.references, state);
+    MoveReferencesToImage(conditioning.references, state);
     parallel::Projection text = block.text.Project(state.text, of_text, context),
                          image = block.image.Project(state.image, of_image, context);
     const int64_t t = text.packed.size(1), n = image.packed.size(1);
@@ -244,7 +232,7 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
     const bool text_first = !base::Planted("flux_text_image_order");
     state.image = block.image.Finish(state.image, attended.narrow(1, text_first ? t : 0, n), of_image, context);
     state.text = block.text.Finish(state.text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
-    if (conditioning.references > 0) MoveReferencesToText(conditioning.references, state);
+    MoveReferencesToText(conditioning.references, state);
     return;
   }
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];

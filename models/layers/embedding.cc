@@ -14,8 +14,9 @@ at::Tensor Sinusoid(const at::Tensor& values, at::ScalarType dtype, int64_t chan
   return at::cat({kernels::Cos(angles), kernels::Sin(angles)}, 1);
 }
 
-EmbeddingMlp::EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out)
-    : first_(scope / "linear_1", in, hidden), second_(scope / "linear_2", hidden, out) {}
+EmbeddingMlp::EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out, bool bias)
+    : first_(scope / "linear_1", in, hidden, {.bias = bias}),
+      second_(scope / "linear_2", hidden, out, {.bias = bias}) {}
 
 at::Tensor EmbeddingMlp::Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
   return second_.Forward(kernels::Silu(first_.Forward(x, context)), context);

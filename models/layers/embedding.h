@@ -16,7 +16,7 @@ at::Tensor Sinusoid(const at::Tensor& values, at::ScalarType dtype, int64_t chan
 class EmbeddingMlp {
  public:
   EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t width) : EmbeddingMlp(scope, in, width, width) {}
-  EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out);
+  EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t hidden, int64_t out, bool bias = true);
 
   // x [..., in] → [..., out].
   at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const;

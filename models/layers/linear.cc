@@ -32,15 +32,16 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
   int64_t begin = 0;
   const TensorShard& shard = scope.table().shard();
   for (const LinearPart& part : parts) {
-    const int64_t count = role_ == LinearRole::kColumn ? shard.end(part.out) - shard.begin(part.out) : part.out;
+    const int64_t count = role_ == LinearRole::kColumn ? shard.count(part.out, options.parts) : part.out;
     parts_.push_back(
         {.module = part.name.empty() ? scope.prefix() : scope.Name(part.name), .begin = begin, .count = count});
     begin += count;
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_, options));
-    weights.back().in_parts = options.in_parts;
+    weights.back().parts = options.parts;
     // The bias of a row-sharded product is replicated, because it is added after the sum.
     biases.push_back(PartSpec(scope, part, "bias", {part.out},
                               role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated, options));
+    if (role_ == LinearRole::kColumn) biases.back().parts = options.parts;
   }
   weight_ = scope.table().AddProduct(std::move(weights));
   if (options.bias) bias_ = scope.table().AddPacked(std::move(biases));

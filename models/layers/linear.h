@@ -25,7 +25,7 @@ struct LinearPart {
 struct LinearOptions {
   LinearRole role = LinearRole::kReplicated;
   bool bias = true;
-  std::vector<int64_t> in_parts = {};  // see ParamSpec
+  std::vector<int64_t> parts = {};  // see ParamSpec; of each matrix
   // For a column or row role: which tokens pass through the product if the tensor ranks share the tokens out
   // (ForwardContext::tensor_tokens). Absent if every tensor rank has the whole input.
   std::optional<parallel::TokenRows> tokens = parallel::TokenRows::kImage;

@@ -16,9 +16,11 @@ enum class Offloaded : uint8_t {
 };
 
 // Whether this tensor of a transformer is the matrix of a modulation, for example
-// "transformer_blocks.0.norm1.linear.weight". Only Transformer::Modulate reads these, for many steps at once. They are
-// a quarter of FLUX.1's weights.
+// "transformer_blocks.0.norm1.linear.weight" or, in Qwen-Image, "transformer_blocks.0.img_mod.1.weight". Only
+// Transformer::Modulate reads these, for many steps at once. They are a quarter of FLUX.1's weights and a third of
+// Qwen-Image's.
 constexpr bool IsModulation(std::string_view tensor) {
+  if (tensor.ends_with("_mod.1.weight")) return true;
   constexpr std::string_view kEnd = ".linear.weight";
   if (!tensor.ends_with(kEnd)) return false;
   tensor.remove_suffix(kEnd.size());

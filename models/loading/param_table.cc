@@ -13,19 +13,29 @@ std::string ModuleName(const std::string& weight) { return weight.substr(0, weig
 
 }  // namespace
 
+std::vector<ChannelRange> TensorShard::ranges(int64_t count, const std::vector<int64_t>& parts) const {
+  std::vector<ChannelRange> ranges;
+  int64_t first = 0;
+  for (const int64_t part : parts.empty() ? std::vector{count} : parts) {
+    ranges.push_back({.begin = first + begin(part), .count = end(part) - begin(part)});
+    first += part;
+  }
+  return ranges;
+}
+
+int64_t TensorShard::count(int64_t count, const std::vector<int64_t>& parts) const {
+  int64_t sum = 0;
+  for (const ChannelRange& range : ranges(count, parts)) sum += range.count;
+  return sum;
+}
+
 std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
   std::vector<int64_t> shape = spec.shape;
   // A causal convolution of videos, [out, in, frames, height, width]: of a single frame, only the last slice in time
   // meets anything but zeros.
   if (shape.size() == 5) shape.erase(shape.begin() + 2);
-  if (spec.role == LinearRole::kColumn) shape[0] = shard_.end(shape[0]) - shard_.begin(shape[0]);
-  if (spec.role == LinearRole::kRow) {
-    const std::vector<int64_t> whole = {shape[1]};
-    shape[1] = 0;
-    for (const int64_t part : spec.in_parts.empty() ? whole : spec.in_parts) {
-      shape[1] += shard_.end(part) - shard_.begin(part);
-    }
-  }
+  if (spec.role == LinearRole::kColumn) shape[0] = shard_.count(shape[0], spec.parts);
+  if (spec.role == LinearRole::kRow) shape[1] = shard_.count(shape[1], spec.parts);
   return shape;
 }
 
@@ -110,7 +120,7 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
                         .out = spec.shape[0],
                         .in = spec.shape[1],
                         .role = spec.role,
-                        .in_parts = spec.in_parts,
+                        .parts = spec.parts,
                         .elsewhere = elsewhere_};
     for (const std::string& alias : spec.aliases) product.aliases.push_back(ModuleName(alias));
     product_specs_.push_back(std::move(product));

@@ -21,6 +21,12 @@ class Communicator;
 
 namespace tessera::models {
 
+// A range of channels.
+struct ChannelRange {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 // The part of a table's parameters that one rank of a tensor group holds.
 struct TensorShard {
   int rank = 0;
@@ -30,6 +36,10 @@ struct TensorShard {
   // divisible.
   int64_t begin(int64_t count) const { return count * rank / size; }
   int64_t end(int64_t count) const { return count * (rank + 1) / size; }
+  // This rank's ranges of `count` channels that are `parts` side by side, one range of each part (ProductSpec::parts).
+  std::vector<ChannelRange> ranges(int64_t count, const std::vector<int64_t>& parts) const;
+  // The number of channels in these ranges.
+  int64_t count(int64_t count, const std::vector<int64_t>& parts) const;
 };
 
 // The blocks of a transformer that this rank holds: [begin, end).
@@ -79,9 +89,9 @@ struct ParamSpec {
   LinearRole role = LinearRole::kReplicated;
   std::vector<std::string> aliases;  // other names that published files use for it
   bool buffer = false;               // stored in the file but never trained
-  // For a row product whose input is several parts side by side: the number of channels of each part; each part is
-  // split separately. Empty if there is one part.
-  std::vector<int64_t> in_parts;
+  // For a column product whose output, or a row product whose input, is several parts side by side: the number of
+  // channels of each part; each part is split separately. Empty if there is one part.
+  std::vector<int64_t> parts;
   PartialGradient partial = {};
 };
 

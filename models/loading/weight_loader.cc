@@ -96,13 +96,13 @@ class TurnsOfLoad {
       if (param.shape.size() < param.spec.shape.size()) {
         AddLastSlices(param, location);
       } else if (rows_of_all_) {
-        AddRun(param, location);
+        AddRuns(param, location);
       } else if (param.scales.defined()) {
         AddRowsForEightBits(param, location);
       } else if (param.spec.role == LinearRole::kRow && shard_.size > 1) {
         AddColumns(param, location);
       } else {
-        AddRun(param, location);
+        AddRuns(param, location);
       }
     }
   }
@@ -110,19 +110,33 @@ class TurnsOfLoad {
   LoadTurns Take() { return std::move(turns_); }
 
  private:
-  // Adds one contiguous run of elements.
-  void AddRun(const Param& param, const WeightFolder::Location& location) {
+  // Returns the runs of a parameter's rows that this rank holds; all rows if it is not split by rows.
+  std::vector<ChannelRange> RowRuns(const Param& param) const {
     const std::vector<int64_t>& whole = param.spec.shape;
-    int64_t row = 1, count = 1;
+    const int64_t rows = whole.empty() ? 1 : whole[0];
+    if (rows_of_all_) return shard_.ranges(rows, {});
+    if (param.spec.role != LinearRole::kColumn) return {{.begin = 0, .count = rows}};
+    return shard_.ranges(rows,
+                         base::Planted("packed_weight_sharded_plainly") ? std::vector<int64_t>() : param.spec.parts);
+  }
+
+  // Adds contiguous runs of whole rows.
+  void AddRuns(const Param& param, const WeightFolder::Location& location) {
+    const std::vector<int64_t>& whole = param.spec.shape;
+    int64_t row = 1, to = 0;
     for (size_t i = 1; i < whole.size(); ++i) row *= whole[i];
-    for (const int64_t size : param.shape) count *= size;
-    const bool is_split = rows_of_all_ || param.spec.role == LinearRole::kColumn;
-    const int64_t first = is_split ? shard_.begin(whole[0]) * row : 0;
     const int64_t size = Size(location), step = kTurnBytes / size;
-    for (int64_t begin = 0; begin < count; begin += step) {
-      const int64_t elements = std::min(step, count - begin);
-      Add({.location = &location, .offset = (first + begin) * size, .rows = 1, .row_bytes = elements * size},
-          {.param = &param, .to = begin, .count = elements});
+    for (const ChannelRange& run : RowRuns(param)) {
+      const int64_t count = run.count * row;
+      for (int64_t begin = 0; begin < count; begin += step) {
+        const int64_t elements = std::min(step, count - begin);
+        Add({.location = &location,
+             .offset = (run.begin * row + begin) * size,
+             .rows = 1,
+             .row_bytes = elements * size},
+            {.param = &param, .to = to + begin, .count = elements});
+      }
+      to += count;
     }
   }
 
@@ -147,15 +161,11 @@ class TurnsOfLoad {
   // Adds a range of columns of all rows: whole rows are read and packed before they are copied further.
   void AddColumns(const Param& param, const WeightFolder::Location& location) {
     const int64_t size = Size(location), columns = param.spec.shape[1], rows = param.spec.shape[0];
-    std::vector<int64_t> parts = param.spec.in_parts;
+    std::vector<int64_t> parts = param.spec.parts;
     if (base::Planted("packed_weight_sharded_plainly")) parts.clear();
-    if (parts.empty()) parts = {columns};
     std::vector<FileRead::Run> kept;
-    int64_t from = 0;
-    for (const int64_t part : parts) {
-      const int64_t count = shard_.end(part) - shard_.begin(part);
-      if (count > 0) kept.push_back({.begin = (from + shard_.begin(part)) * size, .count = count * size});
-      from += part;
+    for (const ChannelRange& run : shard_.ranges(columns, parts)) {
+      if (run.count > 0) kept.push_back({.begin = run.begin * size, .count = run.count * size});
     }
     if (kept.empty()) return;
     const int64_t step = std::max<int64_t>(kTurnBytes / (columns * size), 1);
@@ -174,11 +184,14 @@ class TurnsOfLoad {
   void AddRowsForEightBits(const Param& param, const WeightFolder::Location& location) {
     const int64_t row_bytes = param.spec.shape[1] * Size(location);
     const int64_t step = std::max<int64_t>(kTurnBytes / std::max<int64_t>(row_bytes, 1), 1);
-    const int64_t first = param.spec.role == LinearRole::kColumn ? shard_.begin(param.spec.shape[0]) : 0;
-    for (int64_t begin = 0; begin < param.shape[0]; begin += step) {
-      const int64_t count = std::min(step, param.shape[0] - begin);
-      Add({.location = &location, .offset = (first + begin) * row_bytes, .rows = count, .row_bytes = row_bytes},
-          {.param = &param, .to = begin, .count = count});
+    int64_t to = 0;
+    for (const ChannelRange& run : RowRuns(param)) {
+      for (int64_t begin = 0; begin < run.count; begin += step) {
+        const int64_t count = std::min(step, run.count - begin);
+        Add({.location = &location, .offset = (run.begin + begin) * row_bytes, .rows = count, .row_bytes = row_bytes},
+            {.param = &param, .to = to + begin, .count = count});
+      }
+      to += run.count;
     }
   }
 
@@ -217,10 +230,8 @@ class TurnsOfLoad {
 at::Tensor OwnColumns(const at::Tensor& rows, const ParamSpec& spec, const TensorShard& shard) {
   if (spec.role != LinearRole::kRow || shard.size == 1) return rows;
   std::vector<at::Tensor> parts;
-  int64_t first = 0;
-  for (const int64_t part : spec.in_parts.empty() ? std::vector{rows.size(1)} : spec.in_parts) {
-    parts.push_back(rows.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
-    first += part;
+  for (const ChannelRange& run : shard.ranges(rows.size(1), spec.parts)) {
+    parts.push_back(rows.narrow(1, run.begin, run.count));
   }
   return at::cat(parts, 1);
 }

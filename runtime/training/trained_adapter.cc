@@ -92,7 +92,7 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
     const at::TensorOptions like = param.storage.options().dtype(options.dtype).requires_grad(false);
     const parallel::LowRankFactors own =
         models::ShardOf({.a = DrawDown(options, numbers.at(module), in), .b = at::zeros({out, options.rank}, like)},
-                        {.name = module, .out = out, .in = in, .role = spec.role, .in_parts = spec.in_parts}, shard);
+                        {.name = module, .out = out, .in = in, .role = spec.role, .parts = spec.parts}, shard);
     at::Tensor a = own.a.to(like).contiguous(), b = own.b.clone();
     // A replicated factor sees the same tokens as the product: either all of them on every tensor rank, which sums x Aᵀ
     // or its gradient, or those that the rank holds.
@@ -102,7 +102,7 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
       adapter.params.push_back({.spec = {.name = absl::StrCat(module, leaf),
                                          .shape = std::move(shape),
                                          .role = is_split ? split : LinearRole::kReplicated,
-                                         .in_parts = is_split ? spec.in_parts : std::vector<int64_t>(),
+                                         .parts = is_split ? spec.parts : std::vector<int64_t>(),
                                          .partial = spec.partial},
                                 .storage = factor,
                                 .shape = factor.sizes().vec(),

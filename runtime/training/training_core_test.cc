@@ -212,7 +212,7 @@ struct TwoProducts {
     table.AddPacked({{.name = "a.to_q.weight", .shape = {8, 6}, .role = models::LinearRole::kColumn},
                      {.name = "a.to_k.weight", .shape = {8, 6}, .role = models::LinearRole::kColumn}});
     table.AddPacked(
-        {{.name = "a.to_out.0.weight", .shape = {6, 8}, .role = models::LinearRole::kRow, .in_parts = {2, 6}}});
+        {{.name = "a.to_out.0.weight", .shape = {6, 8}, .role = models::LinearRole::kRow, .parts = {2, 6}}});
     table.Add({.name = "a.norm.weight", .shape = {6}});
     table.RequireGradients();
   }

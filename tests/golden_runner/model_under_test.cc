@@ -2,6 +2,7 @@
 
 #include "models/dit/dit_transformer.h"
 #include "models/flux/flux_transformer.h"
+#include "models/flux2/flux2_transformer.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/layers/embedding.h"
 #include "models/pixart/pixart_transformer.h"
@@ -138,6 +139,86 @@ absl::Status OpenFlux(const std::string& folder, const std::string& config_path,
   return absl::OkStatus();
 }
 
+// Sets the grid of the image and the reference pictures, and the patches of each, of tokens [b, n, features] whose ids
+// [b, n, 4] are (10 · picture, row, column, 0); picture 0 is the image.
+void SetPictures(const at::Tensor& tokens, const at::Tensor& ids, models::TransformerInput& input) {
+  const at::Tensor rows = ids[0].to(at::kLong).cpu();
+  for (int64_t picture = 0, first = 0; first < rows.size(0); ++picture) {
+    const at::Tensor own = rows.index({rows.select(1, 0) == 10 * picture});
+    const at::Tensor last = std::get<0>(own.max(0));
+    const models::TokenGrid grid{.height = last[1].item<int64_t>() + 1, .width = last[2].item<int64_t>() + 1};
+    const at::Tensor patches = tokens.narrow(1, first, grid.count());
+    if (picture == 0) {
+      input.patches = patches;
+      input.grid = grid;
+      input.span = {.begin = 0, .end = grid.count()};
+    } else {
+      input.references.push_back(patches);
+      input.reference_grids.push_back(grid);
+    }
+    first += grid.count();
+  }
+}
+
+absl::Status OpenFlux2(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  models::Flux2Config c;
+  absl::Status opened =
+      Open<models::Flux2Config, models::Flux2Transformer>(folder, config_path, models::ParseFlux2Config, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  const at::Device device = m.device;
+  m.input = [c, dtype](const Tensors& in) {
+    models::TransformerInput input{.timestep = in.at("in.timestep").to(at::kDouble) * 1000,
+                                   .text = in.at("in.encoder_hidden_states").to(dtype)};
+    SetPictures(in.at("in.hidden_states").to(dtype), in.at("in.img_ids"), input);
+    if (c.guidance) input.extras.push_back(in.at("in.guidance").to(models::AccumulationType(dtype)));
+    return input;
+  };
+  m.made_up_input = [c, dtype, device] {
+    models::TransformerInput input = MadeUpInput(c.channels, c.text_width, dtype, device);
+    if (c.guidance) input.extras = {at::tensor({3.5, 1.0}, at::kDouble).to(device, models::AccumulationType(dtype))};
+    return input;
+  };
+  m.output = [](const at::Tensor& head, models::TokenGrid) { return head; };
+  m.block_name = [c](int block) {
+    const int single = block - static_cast<int>(c.double_blocks);
+    return single < 0 ? "block." + std::to_string(block) : "single." + std::to_string(single);
+  };
+  const auto name = m.block_name;
+  m.states = [c, name](int block, const models::BlockState& state, int64_t references) {
+    const std::vector<at::Tensor> text = state.text.split_with_sizes({state.text.size(1) - references, references}, 1);
+    const at::Tensor image = references == 0 ? state.image : at::cat({state.image, text[1]}, 1);
+    if (block < 0) return Named{{"patch_embed", image}, {"context", text[0]}};
+    if (block >= c.double_blocks) return Named{{name(block) + ".hidden", at::cat({text[0], image}, 1)}};
+    return Named{{name(block) + ".hidden", image}, {name(block) + ".context", text[0]}};
+  };
+  m.extras = [c, dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass& pass) {
+    const std::vector<at::Tensor> shared =
+        pass.step().shared.split_with_sizes({6 * c.width(), 6 * c.width(), 3 * c.width(), 2 * c.width()}, -1);
+    const models::Conditioning conditioning = pass.ConditioningOf(0);
+    const int64_t texts = input.text.size(1), images = input.grid.count();
+    const auto rows = [](const at::Tensor& table, int64_t first, int64_t count) {
+      return Pairs(table.narrow(0, first, count));
+    };
+    const int64_t first = conditioning.cos.size(0) - images;
+    Named named{{"time_proj", models::Sinusoid((input.timestep / 1000).to(dtype) * 1000, dtype, c.sinusoid_channels)},
+                {"modulation.image", shared[0]},
+                {"modulation.text", shared[1]},
+                {"modulation.single", shared[2]},
+                {"rope.text.cos", rows(conditioning.cos, 0, texts)},
+                {"rope.text.sin", rows(conditioning.sin, 0, texts)}};
+    if (input.references.empty()) {
+      named.emplace_back("rope.image.cos", rows(conditioning.cos, first, images));
+      named.emplace_back("rope.image.sin", rows(conditioning.sin, first, images));
+    }
+    if (c.guidance) {
+      named.emplace_back("time_proj.1", models::Sinusoid(input.extras[0] * 1000, dtype, c.sinusoid_channels));
+    }
+    return named;
+  };
+  return absl::OkStatus();
+}
+
 absl::Status OpenHunyuan(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
   models::HunyuanConfig c;
   absl::Status opened =
@@ -238,7 +319,7 @@ absl::Status OpenZImage(const std::string& folder, const std::string& config_pat
     return models::Unpatchify(head.narrow(1, 0, grid.image()), grid, 2);
   };
   const int refiners = static_cast<int>(c.refiners);
-  m.states = [refiners](int block, const models::BlockState& state) {
+  m.states = [refiners](int block, const models::BlockState& state, int64_t) {
     if (block < 0) return Named{};
     if (block < refiners) {
       return Named{{"noise_refiner." + std::to_string(block) + ".hidden", state.image},
@@ -258,9 +339,10 @@ struct Entry {
   absl::Status (*open)(const std::string& folder, const std::string& config_path, ModelUnderTest& model);
 };
 constexpr Entry kEntries[] = {
-    {"DiTTransformer2DModel", OpenDit}, {"FluxTransformer2DModel", OpenFlux},
-    {"HunyuanDiT2DModel", OpenHunyuan}, {"PixArtTransformer2DModel", OpenPixArt},
-    {"SD3Transformer2DModel", OpenSd3}, {"ZImageTransformer2DModel", OpenZImage},
+    {"DiTTransformer2DModel", OpenDit},       {"Flux2Transformer2DModel", OpenFlux2},
+    {"FluxTransformer2DModel", OpenFlux},     {"HunyuanDiT2DModel", OpenHunyuan},
+    {"PixArtTransformer2DModel", OpenPixArt}, {"SD3Transformer2DModel", OpenSd3},
+    {"ZImageTransformer2DModel", OpenZImage},
 };
 
 }  // namespace

@@ -35,8 +35,11 @@ struct ModelUnderTest {
   // The reference's names of intermediate outputs: of a block, such as "block.3", and of the conditioning's embedding.
   std::function<std::string(int block)> block_name = [](int block) { return "block." + std::to_string(block); };
   std::string embedding_name = "temb";
-  // Returns the states that the reference records after a block, or before the first one (-1).
-  std::function<std::vector<std::pair<std::string, at::Tensor>>(int block, const models::BlockState& state)> states;
+  // Returns the states that the reference records after a block, or before the first one (-1). The last `references`
+  // rows of the text are tokens of reference pictures.
+  std::function<std::vector<std::pair<std::string, at::Tensor>>(int block, const models::BlockState& state,
+                                                                int64_t references)>
+      states;
   // Returns the reference's sinusoids by name, and other values specific to the family.
   std::function<std::vector<std::pair<std::string, at::Tensor>>(const models::TransformerInput& input,
                                                                 const Tensors& gold, const models::ForwardPass& pass)>

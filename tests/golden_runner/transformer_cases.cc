@@ -67,7 +67,16 @@ std::optional<at::Tensor> Recorded(const Tensors& gold, const std::string& name,
   return own;
 }
 
-// Compares only the output, on the ranks of the case's layout.
+// Returns the head's result for the image and, because the reference computes it too, for the reference pictures.
+at::Tensor HeadOf(const models::Transformer& model, const models::ForwardPass& pass, models::BlockState state,
+                  int64_t references, const parallel::ForwardContext& context) {
+  if (references > 0) {
+    state.image = at::cat({state.image, state.text.narrow(1, state.text.size(1) - references, references)}, 1);
+  }
+  return model.Head(state, pass.ConditioningOf(model.num_blocks()), context);
+}
+
+// Compares only the output for the image, on the ranks of the case's layout.
 absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelUnderTest& whole, const Tensors& gold,
                                              const Tensors& inputs) {
   const std::string folder = test_case.Path(test_case.Text("folder"));
@@ -82,8 +91,9 @@ absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelU
     for (size_t row = 0; row < rows.size(); ++row) {
       const models::TransformerInput input = (*part)->input(rows[row]);
       const at::Tensor output = (*part)->output(RunOnMesh(*(*part)->model, input, place), input.grid);
-      const std::optional<at::Tensor> expected = Recorded(gold, "output", row, rows.size(), output);
+      std::optional<at::Tensor> expected = Recorded(gold, "output", row, rows.size(), output);
       if (!expected) return absl::StatusOr<Report>(absl::NotFoundError("the case records no output"));
+      if (!input.references.empty()) *expected = expected->narrow(1, 0, output.size(1));
       report.Add("output", RelativeError(output.reshape(expected->sizes()), *expected),
                  test_case.Tolerance(fp64 ? "fp64" : "fp32"));
     }
@@ -98,12 +108,13 @@ void ComparePass(const ModelUnderTest& under_test, const Tensors& gold, const Te
   OneRank rank;
   const models::Transformer& model = *under_test.model;
   const models::TransformerInput input = under_test.input(inputs);
+  const int64_t references = models::TokensOf(input.reference_grids);
   const models::ForwardPass pass(model, input, rank.context);
   compare(under_test.embedding_name, pass.step().vector);
   for (const auto& [name, value] : under_test.extras(input, gold, pass)) compare(name, value);
   const auto compare_states = [&](int block, const models::BlockState& state) {
     if (under_test.states) {
-      for (const auto& [name, value] : under_test.states(block, state)) compare(name, value);
+      for (const auto& [name, value] : under_test.states(block, state, references)) compare(name, value);
       return;
     }
     compare(block < 0 ? "patch_embed" : under_test.block_name(block) + ".hidden", state.image);
@@ -117,10 +128,11 @@ void ComparePass(const ModelUnderTest& under_test, const Tensors& gold, const Te
     model.Block(i, state, pass.ConditioningOf(i), rank.context);
     compare_states(i, state);
   }
-  const at::Tensor head = model.Head(state, pass.ConditioningOf(model.num_blocks()), rank.context);
+  const at::Tensor head = HeadOf(model, pass, state, references, rank.context);
   compare("proj_out", head);
   compare("output", under_test.output(head, input.grid));
-  report.Add("in stages, bit for bit", at::equal(RunInStages(model, input, rank.context), head) ? 0 : 1, 0);
+  const at::Tensor of_image = references == 0 ? head : HeadOf(model, pass, state, 0, rank.context);
+  report.Add("in stages, bit for bit", at::equal(RunInStages(model, input, rank.context), of_image) ? 0 : 1, 0);
 }
 
 }  // namespace
@@ -135,10 +147,15 @@ at::Tensor RunOnMesh(const models::Transformer& transformer, const models::Trans
                                        .adapters = models::AdaptersOf(adapters, "transformer")};
   const models::PromptState prompt = transformer.Read(input.text, input.extras, plain);
   const models::StepEmbedding step = transformer.EmbedStep(input.timestep, prompt.vector, plain);
+  at::Tensor text = prompt.text;
+  for (const at::Tensor& reference : input.references) {
+    text = at::cat({text, transformer.Embed(reference, {}, plain)}, 1);
+  }
   runtime::ForwardRows rows{
       .grid = input.grid,
       .positions = transformer.Place(input.grid, models::JointTokens(transformer, prompt.text), input.patches.device()),
-      .text = prompt.text,
+      .text = text,
+      .references = input.reference_grids,
       .text_bias = {},
       .patches = input.patches.narrow(1, 0, 0),
       .skipped_blocks = {},
@@ -208,8 +225,13 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   std::vector<at::Tensor> outputs;
   for (const Tensors& row : RowsOf(under_test, OnDevice(*inputs, test_case.device))) {
     const models::TransformerInput input = under_test.input(row);
-    outputs.push_back(
-        under_test.output(tessera::models::RunTransformer(*under_test.model, input, rank.context), input.grid));
+    const models::ForwardPass pass(*under_test.model, input, rank.context);
+    models::BlockState state = pass.Begin();
+    for (int i = 0; i < under_test.model->num_blocks(); ++i) {
+      under_test.model->Block(i, state, pass.ConditioningOf(i), rank.context);
+    }
+    const int64_t references = models::TokensOf(input.reference_grids);
+    outputs.push_back(under_test.output(HeadOf(*under_test.model, pass, state, references, rank.context), input.grid));
   }
   const at::Tensor output = at::cat(outputs);
   const at::Tensor loss = (output - Wave(output, 0.37)).square().mean();

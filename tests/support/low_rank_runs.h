@@ -57,7 +57,7 @@ class LowRankRuns {
                                        .out = whole.size(0),
                                        .in = whole.size(1),
                                        .role = param.spec.role,
-                                       .in_parts = param.spec.in_parts};
+                                       .parts = param.spec.parts};
       // A weight is sharded by rows like B, or by columns like A.
       const parallel::LowRankFactors part =
           models::ShardOf({.a = whole, .b = whole}, module,
@@ -73,7 +73,7 @@ class LowRankRuns {
     const models::ParamScope root(table);
     const models::Linear column(root, kIn, {{"to_q", 4}, {"to_k", 4}, {"mlp", 8}},
                                 {.role = models::LinearRole::kColumn});
-    const models::Linear row(root / "out", 16, kOut, {.role = models::LinearRole::kRow, .in_parts = {4, 4, 8}});
+    const models::Linear row(root / "out", 16, kOut, {.role = models::LinearRole::kRow, .parts = {4, 4, 8}});
     Fill(table, shard);
 
     Result result;

@@ -38,18 +38,13 @@ namespace tessera {
 
 // Returns the part of a whole parameter's tensor that a tensor rank holds.
 inline at::Tensor PartOf(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
-  if (spec.role == models::LinearRole::kColumn) {
-    const int64_t begin = shard.begin(whole.size(0));
-    return whole.narrow(0, begin, shard.end(whole.size(0)) - begin);
-  }
   if (spec.role == models::LinearRole::kReplicated) return whole;
+  const int64_t dim = spec.role == models::LinearRole::kColumn ? 0 : 1;
   std::vector<at::Tensor> parts;
-  int64_t first = 0;
-  for (const int64_t part : spec.in_parts.empty() ? std::vector{whole.size(1)} : spec.in_parts) {
-    parts.push_back(whole.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
-    first += part;
+  for (const models::ChannelRange& run : shard.ranges(whole.size(dim), spec.parts)) {
+    parts.push_back(whole.narrow(dim, run.begin, run.count));
   }
-  return at::cat(parts, 1);
+  return parts.size() == 1 ? parts.front() : at::cat(parts, dim);
 }
 
 class TrainingRuns {

@@ -53,7 +53,8 @@ inline std::vector<models::ParamSpec> SomeParameters() {
           {.name = "q.bias", .shape = {12}, .role = LinearRole::kColumn},
           {.name = "few.weight", .shape = {2, 3}, .role = LinearRole::kColumn},
           {.name = "out.weight", .shape = {6, 12}, .role = LinearRole::kRow},
-          {.name = "packed.weight", .shape = {8, 17}, .role = LinearRole::kRow, .in_parts = {5, 12}}};
+          {.name = "packed.weight", .shape = {8, 17}, .role = LinearRole::kRow, .parts = {5, 12}},
+          {.name = "fused.weight", .shape = {17, 3}, .role = LinearRole::kColumn, .parts = {5, 12}}};
 }
 
 struct Kind {
@@ -82,14 +83,14 @@ inline at::Tensor LocalPart(const at::Tensor& whole, const models::ParamSpec& sp
     const int64_t size = part.size(dim);
     return part.slice(dim, size * shard.rank / shard.size, size * (shard.rank + 1) / shard.size);
   };
-  if (spec.role == models::LinearRole::kColumn) return cut(whole, 0);
   if (spec.role == models::LinearRole::kReplicated) return whole;
+  const int64_t dim = spec.role == models::LinearRole::kColumn ? 0 : 1;
   std::vector<at::Tensor> parts;
   for (const at::Tensor& part :
-       spec.in_parts.empty() ? std::vector<at::Tensor>{whole} : whole.split_with_sizes(spec.in_parts, 1)) {
-    parts.push_back(cut(part, 1));
+       spec.parts.empty() ? std::vector<at::Tensor>{whole} : whole.split_with_sizes(spec.parts, dim)) {
+    parts.push_back(cut(part, dim));
   }
-  return at::cat(parts, 1);
+  return at::cat(parts, dim);
 }
 
 // The pieces of one rank, and the tensors that they are views of.

@@ -15,9 +15,9 @@ struct ProductSpec {
   int64_t out = 0, in = 0;
   LinearRole role = LinearRole::kReplicated;
   std::vector<std::string> aliases;  // other names that published files use for it
-  // For a row product whose input is several parts side by side: the number of channels of each part; each part is
-  // split separately. Empty if there is one part.
-  std::vector<int64_t> in_parts;
+  // For a column product whose output, or a row product whose input, is several parts side by side: the number of
+  // channels of each part; each part is split separately. Empty if there is one part.
+  std::vector<int64_t> parts;
   bool elsewhere = false;  // whether it is in a block of another rank
 };
 

@@ -12,28 +12,26 @@ using models::LinearRole;
 std::vector<PlacedBox> BoxesOf(const models::ParamSpec& spec, const models::TensorShard& shard) {
   PlacedBox box{.whole = WholeBox(spec.shape), .local = WholeBox(spec.shape)};
   std::vector<PlacedBox> boxes;
-  const auto add = [&](size_t dim, int64_t part_begin, int64_t part, int64_t local_begin) {
-    box.whole.offset[dim] = part_begin + shard.begin(part);
-    box.local.offset[dim] = local_begin;
-    box.whole.extent[dim] = box.local.extent[dim] = shard.end(part) - shard.begin(part);
-    if (box.whole.Elements() > 0) boxes.push_back(box);
-    return box.whole.extent[dim];
+  const auto add = [&](size_t dim) {
+    int64_t local = 0;
+    for (const models::ChannelRange& run : shard.ranges(spec.shape[dim], spec.parts)) {
+      box.whole.offset[dim] = run.begin;
+      box.local.offset[dim] = local;
+      box.whole.extent[dim] = box.local.extent[dim] = run.count;
+      if (box.whole.Elements() > 0) boxes.push_back(box);
+      local += run.count;
+    }
   };
   switch (spec.role) {
     case LinearRole::kReplicated:
       if (box.whole.Elements() > 0) boxes.push_back(box);
       break;
     case LinearRole::kColumn:
-      add(0, 0, spec.shape[0], 0);
+      add(0);
       break;
-    case LinearRole::kRow: {
-      int64_t begin = 0, local = 0;
-      for (const int64_t part : spec.in_parts.empty() ? std::vector<int64_t>{spec.shape[1]} : spec.in_parts) {
-        local += add(1, begin, part, local);
-        begin += part;
-      }
+    case LinearRole::kRow:
+      add(1);
       break;
-    }
   }
   return boxes;
 }
