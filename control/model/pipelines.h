@@ -14,6 +14,7 @@ struct PipelineClass {
 
 inline constexpr PipelineClass kPipelineClasses[] = {
     {"DiTPipeline", "DiT"},
+    {"Flux2KleinPipeline", "FLUX.2 klein"},
     {"FluxFillPipeline", "FLUX.1 Fill"},
     {"FluxKontextPipeline", "FLUX.1 Kontext"},
     {"FluxPipeline", "FLUX.1"},

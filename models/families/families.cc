@@ -9,6 +9,7 @@ namespace {
 
 constexpr FamilyEntry kFamilies[] = {
     {"DiTPipeline", "dit", DescribeDit, LoadDit},
+    {"Flux2KleinPipeline", "flux2", DescribeFlux2Klein, LoadFlux2Klein},
     {"FluxFillPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxKontextPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxPipeline", "flux", DescribeFlux, LoadFlux},

@@ -192,7 +192,8 @@ INSTANTIATE_TEST_SUITE_P(Families, PictureLayoutTest,
                          [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Families, LayoutTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35", "z_image_base"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base", "sd3",
+                                         "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
