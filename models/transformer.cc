@@ -26,6 +26,11 @@ Positions Join(std::span<const Positions> parts) {
 
 Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, TokenGrid grid,
                          std::span<const TokenGrid> references, at::Device device) {
+  // The text is next to all pictures.
+  for (const TokenGrid& reference : references) {
+    grid.height = std::max(grid.height, reference.height);
+    grid.width = std::max(grid.width, reference.width);
+  }
   const Positions text = transformer.PlaceText(text_tokens, grid, device);
   return references.empty() ? text : Join(std::array{text, transformer.PlaceReferences(references, device)});
 }
