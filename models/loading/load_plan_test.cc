@@ -583,7 +583,8 @@ TEST_F(SparseFluxTest, WhatTheDeviceHasNoRoomForIsOffloadedAndNoMore) {
 TEST(LoadPlan, AModulationIsKnownByItsName) {
   for (const char* name :
        {"transformer_blocks.0.norm1.linear.weight", "transformer_blocks.18.norm1_context.linear.weight",
-        "single_transformer_blocks.37.norm.linear.weight", "norm_out.linear.weight"}) {
+        "single_transformer_blocks.37.norm.linear.weight", "norm_out.linear.weight",
+        "transformer_blocks.59.img_mod.1.weight", "transformer_blocks.0.txt_mod.1.weight"}) {
     EXPECT_TRUE(IsModulation(name)) << name;
   }
   for (const char* name : {"transformer_blocks.0.norm1.linear.bias", "adaln_single.linear.weight", "linear.weight",
