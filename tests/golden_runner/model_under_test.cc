@@ -7,6 +7,7 @@
 #include "models/layers/embedding.h"
 #include "models/pixart/pixart_transformer.h"
 #include "models/precision.h"
+#include "models/qwen_image/qwen_image_transformer.h"
 #include "models/sd3/sd3_transformer.h"
 #include "models/z_image/z_image_transformer.h"
 #include "tests/golden_runner/golden_component.h"
@@ -139,16 +140,14 @@ absl::Status OpenFlux(const std::string& folder, const std::string& config_path,
   return absl::OkStatus();
 }
 
-// Sets the grid of the image and the reference pictures, and the patches of each, of tokens [b, n, features] whose ids
-// [b, n, 4] are (10 · picture, row, column, 0); picture 0 is the image.
-void SetPictures(const at::Tensor& tokens, const at::Tensor& ids, models::TransformerInput& input) {
-  const at::Tensor rows = ids[0].to(at::kLong).cpu();
-  for (int64_t picture = 0, first = 0; first < rows.size(0); ++picture) {
-    const at::Tensor own = rows.index({rows.select(1, 0) == 10 * picture});
-    const at::Tensor last = std::get<0>(own.max(0));
-    const models::TokenGrid grid{.height = last[1].item<int64_t>() + 1, .width = last[2].item<int64_t>() + 1};
+// Sets the grid of the image and of reference pictures, and the patches of each, of tokens [b, n, features] of one
+// picture after another.
+void SetPictures(const at::Tensor& tokens, const std::vector<models::TokenGrid>& grids,
+                 models::TransformerInput& input) {
+  int64_t first = 0;
+  for (const models::TokenGrid& grid : grids) {
     const at::Tensor patches = tokens.narrow(1, first, grid.count());
-    if (picture == 0) {
+    if (first == 0) {
       input.patches = patches;
       input.grid = grid;
       input.span = {.begin = 0, .end = grid.count()};
@@ -158,6 +157,27 @@ void SetPictures(const at::Tensor& tokens, const at::Tensor& ids, models::Transf
     }
     first += grid.count();
   }
+}
+
+// Returns the grids of pictures whose tokens have these ids [n, 4]: (10 · picture, row, column, 0).
+std::vector<models::TokenGrid> GridsOf(const at::Tensor& ids) {
+  std::vector<models::TokenGrid> grids;
+  for (int64_t first = 0; first < ids.size(0); first += grids.back().count()) {
+    const at::Tensor own = ids.index({ids.select(1, 0) == 10 * static_cast<int64_t>(grids.size())});
+    const at::Tensor last = std::get<0>(own.max(0));
+    grids.push_back({.height = last[1].item<int64_t>() + 1, .width = last[2].item<int64_t>() + 1});
+  }
+  return grids;
+}
+
+// Returns the states of a model with joint text: image and text apart, or both as one sequence. The reference has the
+// tokens of reference pictures after those of the image.
+Named JointStates(const std::string& name, const models::BlockState& state, int64_t references, bool joined) {
+  const std::vector<at::Tensor> text = state.text.split_with_sizes({state.text.size(1) - references, references}, 1);
+  const at::Tensor image = references == 0 ? state.image : at::cat({state.image, text[1]}, 1);
+  if (name.empty()) return {{"patch_embed", image}, {"context", text[0]}};
+  if (joined) return {{name + ".hidden", at::cat({text[0], image}, 1)}};
+  return {{name + ".hidden", image}, {name + ".context", text[0]}};
 }
 
 absl::Status OpenFlux2(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
@@ -170,7 +190,7 @@ absl::Status OpenFlux2(const std::string& folder, const std::string& config_path
   m.input = [c, dtype](const Tensors& in) {
     models::TransformerInput input{.timestep = in.at("in.timestep").to(at::kDouble) * 1000,
                                    .text = in.at("in.encoder_hidden_states").to(dtype)};
-    SetPictures(in.at("in.hidden_states").to(dtype), in.at("in.img_ids"), input);
+    SetPictures(in.at("in.hidden_states").to(dtype), GridsOf(in.at("in.img_ids")[0].to(at::kLong).cpu()), input);
     if (c.guidance) input.extras.push_back(in.at("in.guidance").to(models::AccumulationType(dtype)));
     return input;
   };
@@ -186,11 +206,7 @@ absl::Status OpenFlux2(const std::string& folder, const std::string& config_path
   };
   const auto name = m.block_name;
   m.states = [c, name](int block, const models::BlockState& state, int64_t references) {
-    const std::vector<at::Tensor> text = state.text.split_with_sizes({state.text.size(1) - references, references}, 1);
-    const at::Tensor image = references == 0 ? state.image : at::cat({state.image, text[1]}, 1);
-    if (block < 0) return Named{{"patch_embed", image}, {"context", text[0]}};
-    if (block >= c.double_blocks) return Named{{name(block) + ".hidden", at::cat({text[0], image}, 1)}};
-    return Named{{name(block) + ".hidden", image}, {name(block) + ".context", text[0]}};
+    return JointStates(block < 0 ? "" : name(block), state, references, /*joined=*/block >= c.double_blocks);
   };
   m.extras = [c, dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass& pass) {
     const std::vector<at::Tensor> shared =
@@ -334,6 +350,55 @@ absl::Status OpenZImage(const std::string& folder, const std::string& config_pat
   return absl::OkStatus();
 }
 
+// Every row is a pass, without the padding that the reference masks in the attention.
+std::vector<Tensors> RowsWithoutPadding(const Tensors& in) {
+  const at::Tensor& text = in.at("in.encoder_hidden_states");
+  const auto mask = in.find("in.encoder_hidden_states_mask");
+  std::vector<Tensors> rows;
+  for (int64_t row = 0; row < text.size(0); ++row) {
+    Tensors& own = rows.emplace_back();
+    for (const auto& [name, tensor] : in) {
+      if (name.starts_with("in.")) own[name] = tensor.narrow(0, row, 1);
+    }
+    const int64_t tokens = mask == in.end() ? text.size(1) : mask->second[row].sum().item<int64_t>();
+    own["in.encoder_hidden_states"] = text.narrow(0, row, 1).narrow(1, 0, tokens);
+  }
+  return rows;
+}
+
+absl::Status OpenQwenImage(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
+  models::QwenImageConfig c;
+  absl::Status opened = Open<models::QwenImageConfig, models::QwenImageTransformer>(folder, config_path,
+                                                                                    models::ParseQwenImageConfig, c, m);
+  if (!opened.ok()) return opened;
+  const at::ScalarType dtype = m.dtype;
+  const at::Device device = m.device;
+  m.rows = RowsWithoutPadding;
+  m.input = [dtype](const Tensors& in) {
+    models::TransformerInput input{.timestep = in.at("in.timestep").to(at::kDouble) * 1000,
+                                   .text = in.at("in.encoder_hidden_states").to(dtype)};
+    const at::Tensor shapes = in.at("in.img_shapes")[0].cpu();  // (frames, rows, columns) of each picture
+    std::vector<models::TokenGrid> grids;
+    for (const at::Tensor& shape : shapes.unbind()) {
+      grids.push_back({.height = shape[1].item<int64_t>(), .width = shape[2].item<int64_t>()});
+    }
+    SetPictures(in.at("in.hidden_states").to(dtype), grids, input);
+    return input;
+  };
+  m.made_up_input = [c, dtype, device] { return MadeUpInput(c.channels, c.text_width, dtype, device); };
+  m.output = [](const at::Tensor& head, models::TokenGrid) { return head; };
+  const auto name = m.block_name;
+  m.states = [c, name](int block, const models::BlockState& state, int64_t references) {
+    Named states = JointStates(block < 0 ? "" : name(block), state, references, /*joined=*/false);
+    if (block + 1 == c.layers) states.pop_back();  // the text after the last block is not computed
+    return states;
+  };
+  m.extras = [dtype](const models::TransformerInput& input, const Tensors&, const models::ForwardPass&) {
+    return Named{{"time_proj", models::Sinusoid((input.timestep / 1000).to(dtype) * 1000, dtype)}};
+  };
+  return absl::OkStatus();
+}
+
 struct Entry {
   const char* class_name;
   absl::Status (*open)(const std::string& folder, const std::string& config_path, ModelUnderTest& model);
@@ -341,8 +406,8 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"DiTTransformer2DModel", OpenDit},       {"Flux2Transformer2DModel", OpenFlux2},
     {"FluxTransformer2DModel", OpenFlux},     {"HunyuanDiT2DModel", OpenHunyuan},
-    {"PixArtTransformer2DModel", OpenPixArt}, {"SD3Transformer2DModel", OpenSd3},
-    {"ZImageTransformer2DModel", OpenZImage},
+    {"PixArtTransformer2DModel", OpenPixArt}, {"QwenImageTransformer2DModel", OpenQwenImage},
+    {"SD3Transformer2DModel", OpenSd3},       {"ZImageTransformer2DModel", OpenZImage},
 };
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "base/macros/status_macros.h"
 #include "models/text_encoders/text_encoder.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "tests/golden_runner/block_state_bytes.h"
@@ -21,6 +23,24 @@ namespace {
 std::string InputsOf(std::string file) {
   if (const size_t at = file.find(".f64."); at != std::string::npos) file.replace(at, 5, ".f32.");
   return file;
+}
+
+// Reads the tensors of a file, and adds the sizes of the pictures of its case, [b, pictures, 3], as "in.img_shapes" if
+// they are among its arguments.
+absl::StatusOr<Tensors> ReadInputs(const Case& test_case, const std::string& file) {
+  ASSIGN_OR_RETURN(Tensors inputs, ReadTensors(test_case.Path(file)));
+  ASSIGN_OR_RETURN(const std::vector<Case> cases, ReadCases(test_case.root));
+  const auto own = std::ranges::find(cases, file, &Case::file);
+  const base::Json* shapes = own == cases.end() ? nullptr : own->arguments.Find("img_shapes");
+  if (shapes == nullptr) return inputs;
+  std::vector<int64_t> sizes;
+  for (const base::Json& row : shapes->items()) {
+    for (const base::Json& picture : row.items()) {
+      for (const base::Json& size : picture.items()) sizes.push_back(size.AsInt().value_or(0));
+    }
+  }
+  inputs["in.img_shapes"] = at::tensor(sizes).view({std::ssize(shapes->items()), -1, 3});
+  return inputs;
 }
 
 // Runs the whole forward pass and converts the state to bytes and back after each block, as if every block were a
@@ -177,7 +197,7 @@ absl::StatusOr<Report> RunTransformer(const Case& test_case) {
   const ModelUnderTest& under_test = **opened;
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
-  const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(InputsOf(test_case.file)));
+  const absl::StatusOr<Tensors> inputs = ReadInputs(test_case, InputsOf(test_case.file));
   if (!inputs.ok()) return inputs.status();
 
   if (test_case.layout.ranks() > 1) return RunTransformerOnRanks(test_case, under_test, *gold, *inputs);
@@ -210,7 +230,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
       OpenModel(reader->String("_class_name", ""), folder, folder + "/config.json", at::kDouble, test_case.device);
   if (!opened.ok()) return opened.status();
   const ModelUnderTest& under_test = **opened;
-  const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(test_case.Text("inputs")));
+  const absl::StatusOr<Tensors> inputs = ReadInputs(test_case, test_case.Text("inputs"));
   if (!inputs.ok()) return inputs.status();
   // Only the parameters that the reference trains. A table of positions in the file is not one of them.
   const base::Json* expected = gold->Find("parameters");
@@ -245,13 +265,21 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   double largest = 0;
   for (const base::JsonMember& row : expected->members())
     largest = std::max(largest, row.value.items()[0].AsNumber().value_or(0));
-  report.Add("number of parameters", expected->members().size() == trained.size() ? 0 : 1, 0);
+  std::set<std::string> unused;  // parameters that the output does not depend on
+  if (const base::Json* names = gold->Find("without_gradient"); names != nullptr) {
+    for (const base::Json& name : names->items()) unused.insert(name.AsString() ? *name.AsString() : "");
+  }
+  report.Add("number of parameters", expected->members().size() + unused.size() == trained.size() ? 0 : 1, 0);
   for (const models::Param& param : trained) {
-    const base::Json* row = expected->Find(param.spec.name);
-    if (row == nullptr) return absl::NotFoundError(absl::StrCat("no gradient of ", param.spec.name, " in the golden"));
     // A parameter that is not used has no gradient.
     const at::Tensor whole = param.storage.grad();
     const at::Tensor gradient = whole.defined() ? param.View(whole) : at::zeros_like(param.Value());
+    const base::Json* row = expected->Find(param.spec.name);
+    if (row == nullptr && unused.contains(param.spec.name)) {
+      report.Add(param.spec.name, gradient.abs().max().item<double>() / largest, kTolerance);
+      continue;
+    }
+    if (row == nullptr) return absl::NotFoundError(absl::StrCat("no gradient of ", param.spec.name, " in the golden"));
     const double norm = gradient.norm().item<double>(),
                  projection = (gradient * Wave(gradient, 0.01)).sum().item<double>();
     report.Add(param.spec.name, std::abs(norm - row->items()[0].AsNumber().value_or(0)) / largest, kTolerance);
