@@ -53,11 +53,8 @@ class LowRankRuns {
       at::Tensor whole = Random(param.spec.shape, seed);
       const bool is_weight = param.spec.shape.size() == 2;
       if (!is_weight) whole = whole.unsqueeze(1);
-      const models::ProductSpec module{.name = "",
-                                       .out = whole.size(0),
-                                       .in = whole.size(1),
-                                       .role = param.spec.role,
-                                       .parts = param.spec.parts};
+      const models::ProductSpec module{
+          .name = "", .out = whole.size(0), .in = whole.size(1), .role = param.spec.role, .parts = param.spec.parts};
       // A weight is sharded by rows like B, or by columns like A.
       const parallel::LowRankFactors part =
           models::ShardOf({.a = whole, .b = whole}, module,
