@@ -21,6 +21,7 @@ inline constexpr PipelineClass kPipelineClasses[] = {
     {"HunyuanDiTPipeline", "HunyuanDiT"},
     {"PixArtAlphaPipeline", "PixArt-alpha"},
     {"PixArtSigmaPipeline", "PixArt-Sigma"},
+    {"QwenImagePipeline", "Qwen-Image"},
     {"StableDiffusion3Pipeline", "Stable Diffusion 3"},
     {"ZImagePipeline", "Z-Image"},
 };

@@ -16,6 +16,7 @@ constexpr FamilyEntry kFamilies[] = {
     {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
     {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"QwenImagePipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
     {"StableDiffusion3Pipeline", "sd3", DescribeSd3, LoadSd3},
     {"ZImagePipeline", "z_image", DescribeZImage, LoadZImage},
 };

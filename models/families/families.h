@@ -25,6 +25,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeFlux2Klein(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder);
 absl::StatusOr<std::unique_ptr<Family>> LoadDit(const ModelFolder& folder, const LoadOptions& options);
@@ -32,6 +33,7 @@ absl::StatusOr<std::unique_ptr<Family>> LoadFlux(const ModelFolder& folder, cons
 absl::StatusOr<std::unique_ptr<Family>> LoadFlux2Klein(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadHunyuanDiT(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadPixArt(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadQwenImage(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadSd3(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadZImage(const ModelFolder& folder, const LoadOptions& options);
 

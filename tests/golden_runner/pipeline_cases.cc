@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/picture_input.h"
 #include "models/adapters/adapter.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/families.h"
@@ -416,6 +417,9 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
   absl::StatusOr<models::FamilyDescription> description = (*entry)->describe(*folder);
   if (!description.ok()) return description.status();
+  if (test_case.kind == "image_pipeline" && description->pictures == control::PictureInput::kNone) {
+    return absl::UnimplementedError(absl::StrCat(folder->class_name(), " with pictures"));
+  }
   absl::StatusOr<runtime::SamplerConfig> sampler =
       SamplerOf(test_case.Text("scheduler_class"), *test_case.arguments.Find("scheduler_config"));
   if (!sampler.ok()) return sampler.status();
