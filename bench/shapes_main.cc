@@ -1,8 +1,8 @@
 // Measures the speed of published models' shapes with random weights in bf16, as `bench_shapes DEVICE SHAPE [steps
 // [blocks [side]]]`: consecutive steps of one image of `side` pixels (1024), or decodings. Shapes: flux_dev,
-// sd3_medium, pixart_sigma, hunyuandit, autoencoder, and matmul, which reports the device's matrix product rate at the
-// time. `blocks` limits the number of a transformer's blocks. Steps run as in a worker: passes are graphs if the device
-// supports graphs, unless TESSERA_GRAPHS=off.
+// sd3_medium, pixart_sigma, hunyuandit, autoencoder (FLUX.1's), qwen_autoencoder, and matmul, which reports the
+// device's matrix product rate at the time. `blocks` limits the number of a transformer's blocks. Steps run as in a
+// worker: passes are graphs if the device supports graphs, unless TESSERA_GRAPHS=off.
 //
 // Prints one line of JSON: the mean of all consecutive steps, the first, second (which captures a graph) and third step
 // of a shape separately, and the memory of the device at the end. With TESSERA_KERNEL_TABLE=FILE it writes a table of
@@ -22,6 +22,7 @@
 #include "bench/kernel_table.h"
 #include "bench/random_family.h"
 #include "models/autoencoder/autoencoder_kl.h"
+#include "models/autoencoder/qwen_autoencoder.h"
 #include "models/flux/flux_transformer.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/pixart/pixart_transformer.h"
@@ -40,7 +41,7 @@ struct Arguments {
   int64_t side = 1024;
 };
 
-constexpr int64_t kPixelsPerLatent = 8;
+constexpr int64_t kPixelsPerLatent = 8, kLatentChannels = 16;
 
 double DeviceSeconds(at::Device device, const std::function<void()>& work) {
   const runtime::Mark begin(device);
@@ -226,21 +227,17 @@ void Hunyuan(at::Device device, const Arguments& arguments) {
   Print(arguments, device, TimesOfSteps(family, row, /*flow=*/false, {-5, 6}, arguments), 0);
 }
 
-// Decodes with FLUX.1's autoencoder.
-void Decode(at::Device device, const Arguments& arguments) {
-  const models::AutoencoderConfig config{.latent_channels = 16,
-                                         .widths = {128, 256, 512, 512},
-                                         .layers_per_block = 2,
-                                         .quant_conv = false,
-                                         .post_quant_conv = false};
+// Decodes with an autoencoder whose latents have 16 channels.
+void DecodeWith(const std::function<std::unique_ptr<models::Autoencoder>(models::ParamTable&)>& make, at::Device device,
+                const Arguments& arguments) {
   models::ParamTable table(at::kBFloat16, device);
-  const std::unique_ptr<models::Autoencoder> autoencoder = models::MakeAutoencoderKl(config, table);
+  const std::unique_ptr<models::Autoencoder> autoencoder = make(table);
   for (const models::Param& param : table.params()) param.Value().normal_(0, 0.02);
   table.PackForInference();
   parallel::SingleRank one;
   parallel::LocalAttention attention;
   const int64_t side = arguments.side / kPixelsPerLatent;
-  const at::Tensor latents = RandomOn(device, {1, config.latent_channels, side, side});
+  const at::Tensor latents = RandomOn(device, {1, kLatentChannels, side, side});
   const auto decode = [&](int times) {
     for (int i = 0; i < times; ++i) {
       autoencoder->Decode(latents, {.attention = attention, .tensor = one, .world = one});
@@ -253,6 +250,26 @@ void Decode(at::Device device, const Arguments& arguments) {
     decode(1);
     runtime::Mark(device).Wait();
   });
+}
+
+// Decodes with FLUX.1's autoencoder.
+void Decode(at::Device device, const Arguments& arguments) {
+  const models::AutoencoderConfig config{.latent_channels = kLatentChannels,
+                                         .widths = {128, 256, 512, 512},
+                                         .layers_per_block = 2,
+                                         .quant_conv = false,
+                                         .post_quant_conv = false};
+  DecodeWith([&](models::ParamTable& table) { return models::MakeAutoencoderKl(config, table); }, device, arguments);
+}
+
+// Decodes with Qwen-Image's autoencoder.
+void DecodeQwen(at::Device device, const Arguments& arguments) {
+  const models::QwenAutoencoderConfig config{.latent_channels = kLatentChannels,
+                                             .multipliers = {1, 2, 4, 4},
+                                             .halves_time = {false, true, true},
+                                             .means = std::vector<double>(kLatentChannels, 0),
+                                             .deviations = std::vector<double>(kLatentChannels, 1)};
+  DecodeWith([&](models::ParamTable& table) { return models::MakeQwenAutoencoder(config, table); }, device, arguments);
 }
 
 void Multiply(at::Device device, const Arguments& arguments) {
@@ -268,7 +285,7 @@ void Multiply(at::Device device, const Arguments& arguments) {
 }
 
 int Main(int argc, char** argv) {
-  const std::string shapes = "flux_dev, sd3_medium, pixart_sigma, hunyuandit, autoencoder, matmul";
+  const std::string shapes = "flux_dev, sd3_medium, pixart_sigma, hunyuandit, autoencoder, qwen_autoencoder, matmul";
   if (argc < 3 || argc > 6) {
     std::fprintf(stderr, "usage: bench_shapes DEVICE SHAPE [steps [blocks [side]]]; shapes: %s\n", shapes.c_str());
     return 2;
@@ -285,7 +302,8 @@ int Main(int argc, char** argv) {
   const c10::InferenceMode no_gradients;
   const std::vector<std::pair<std::string, std::function<void(at::Device, const Arguments&)>>> table = {
       {"flux_dev", Flux},      {"sd3_medium", Sd3},     {"pixart_sigma", PixArt},
-      {"hunyuandit", Hunyuan}, {"autoencoder", Decode}, {"matmul", Multiply}};
+      {"hunyuandit", Hunyuan}, {"autoencoder", Decode}, {"qwen_autoencoder", DecodeQwen},
+      {"matmul", Multiply}};
   for (const auto& [name, run] : table) {
     if (name != arguments.shape) continue;
     run(*device, arguments);
