@@ -157,8 +157,9 @@ absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, c
   const std::optional<std::string> key = call.request.Header("idempotency-key");
   ASSIGN_OR_RETURN(GenerationBody body, ReadBody(context, call, kind));
   if (!body.ignored.empty()) call.reply->AddHeader({"Warning", IgnoredFieldsWarning(body.ignored)});
+  ImageRequest request = std::exchange(body.request, {.quality = body.request.quality});  // the answer repeats it
   absl::StatusOr<Submitted> submitted =
-      SubmitImageRequest(context.service, context.gate, call.caller, std::move(body.request), key);
+      SubmitImageRequest(context.service, context.gate, call.caller, std::move(request), key);
   if (!submitted.ok()) return WithClientName(submitted.status(), body.client_names);
   call.reply->record().job = submitted->job.id;
   return AcceptedSubmission{.body = std::move(body), .submitted = *std::move(submitted), .idempotent = key.has_value()};

@@ -49,6 +49,16 @@ TEST(GenerationTest, AnswersWithTheImageAndItsSeed) {
   EXPECT_EQ(decoded->format, ImageFormat::kPng);
 }
 
+TEST(GenerationTest, TheAnswerRepeatsTheQuality) {
+  ApiFixture api;
+  for (const auto& [field, expected] : {std::pair(R"("quality":"high")", "high"), {R"("n":1)", "auto"}}) {
+    const TestResponse response =
+        api.Call("POST", "/v1/images/generations", absl::StrCat(R"({"prompt":"a",)", field, "}"));
+    ASSERT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(Text(Parse(response.body).at("quality")), expected);
+  }
+}
+
 TEST(GenerationTest, SeedsOfSeveralImagesCountUp) {
   ApiFixture api;
   const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a","n":3,"seed":41})");
