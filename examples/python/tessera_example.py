@@ -1,8 +1,9 @@
-"""Three ways to use a Tessera server from Python, on the generated stubs:
+"""Four ways to use a Tessera server from Python, on the generated stubs:
 
-    tessera_example.py ADDRESS generate PROMPT FILE   makes an image and shows how it goes
-    tessera_example.py ADDRESS submit PROMPT FILE     leaves a job with the server and comes back for it
-    tessera_example.py ADDRESS cancel PROMPT          leaves a job with the server and cancels it when it has begun
+    tessera_example.py ADDRESS generate PROMPT FILE       makes an image and shows how it goes
+    tessera_example.py ADDRESS edit PROMPT FILE PICTURE   makes an image that begins from a picture
+    tessera_example.py ADDRESS submit PROMPT FILE         leaves a job with the server and comes back for it
+    tessera_example.py ADDRESS cancel PROMPT              leaves a job with the server and cancels it when it has begun
 
 ADDRESS is HOST:PORT of the server's gRPC listener. An API key is read from the environment: TESSERA_API_KEY. The stubs
 are made of proto/tessera/v1/image_service.proto; "Python over gRPC" in docs/clients.md has the commands.
@@ -116,6 +117,14 @@ def generate(client, image, path):
             write(path, event.image.file)
 
 
+def edit(client, image, path, picture):
+    # A picture of more than about 1 MB is uploaded with POST /v1/files, and named by its file_id.
+    with open(picture, "rb") as file:
+        image.images.add(data=file.read())
+    image.strength = 0.6  # the part of the steps that change the picture
+    generate(client, image, path)
+
+
 def submit(client, image, path):
     job = client.submit(image)
     print("accepted as", job.id, flush=True)
@@ -141,7 +150,7 @@ def cancel(client, image):
 
 
 def main():
-    usage = {"generate": (generate, 5), "submit": (submit, 5), "cancel": (cancel, 4)}
+    usage = {"generate": (generate, 5), "edit": (edit, 6), "submit": (submit, 5), "cancel": (cancel, 4)}
     run, count = usage.get(sys.argv[2] if len(sys.argv) > 2 else "", (None, 0))
     if len(sys.argv) != count:
         sys.exit(__doc__)

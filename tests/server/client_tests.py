@@ -76,7 +76,7 @@ class Example(unittest.TestCase):
             "listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}\ngroups: [{model: emoji}]\n")
         cls.log = open(os.path.join(cls.folder.name, "log"), "w")
         cls.process = subprocess.Popen(
-            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-script", "step-time=10", "--config", "tessera.yaml"],
+            [os.path.abspath(TESSERA), "serve", "--fake-workers", "--fake-script", "step-time=10 pictures=start", "--config", "tessera.yaml"],
             cwd=cls.folder.name, stdout=subprocess.PIPE, stderr=cls.log)
         cls.port = json.loads(cls.process.stdout.readline())["grpc"]
 
@@ -98,6 +98,14 @@ class Example(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"accepted as job-[-\w]+\n(.*\n)*step \d+ of \d+\n(.*\n)*wrote generated.png\n$")
         self.assertTrue(pathlib.Path(self.folder.name, "generated.png").read_bytes().startswith(PNG))
+
+    def test_it_edits_a_picture(self):
+        done = self.run_example("edit", "red apple", "edited.png", os.path.abspath("tests/pictures/uploads/rgb.png"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(pathlib.Path(self.folder.name, "edited.png").read_bytes().startswith(PNG))
+        done = self.run_example("edit", "red apple", "none.png", "tessera.yaml")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("image", done.stderr)
 
     def test_it_submits_and_watches(self):
         done = self.run_example("submit", "red apple", "submitted.png")
