@@ -31,7 +31,7 @@ trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$python" tests/server/client_tests.py "$tessera" "$work"
 "$python" tests/server/otlp_tests.py "$tessera" "$work"
 
-for version in 1.109.1 3.54.0; do
+for version in 1.109.1 3.57.0; do
   scripts/python-environment.sh "openai-$version" "$version" "openai==$version"
   ".deps/openai-$version/bin/python" tests/server/openai_tests.py "$tessera"
 done
