@@ -30,6 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ReadAs<tessera::v1::ListJobsResponse>(bytes);
   ReadAs<tessera::v1::ListModelsResponse>(bytes);
   ReadAs<tessera::v1::ServerInfo>(bytes);
+  const absl::StatusOr<std::string> file = tessera::client::FileIdOf(bytes);
+  if (file.ok() && (file->empty() || file->find('"') != std::string::npos)) std::abort();
   if (tessera::client::ReadError(429, bytes, bytes).ok()) std::abort();
   tessera::client::EventStream stream;
   std::vector<tessera::client::ServerEvent> events;

@@ -67,7 +67,7 @@ Request RequestOf(const HttpCall& call, const ServerUrl& url, const std::string&
   request.set(http::field::connection, "close");
   if (!api_key.empty()) request.set(http::field::authorization, absl::StrCat("Bearer ", api_key));
   if (!call.idempotency_key.empty()) request.set("Idempotency-Key", call.idempotency_key);
-  if (!call.body.empty()) request.set(http::field::content_type, "application/json");
+  if (!call.body.empty()) request.set(http::field::content_type, call.media_type);
   request.body() = call.body;
   request.prepare_payload();
   return request;

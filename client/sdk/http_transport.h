@@ -24,9 +24,10 @@ namespace tessera::client {
 struct HttpCall {
   std::string method = "GET";
   std::string target;
-  std::string body;             // JSON; empty: none
-  std::string idempotency_key;  // empty: none
-  absl::Duration deadline;      // on the steady clock
+  std::string body;                             // empty: none
+  std::string media_type = "application/json";  // of the body
+  std::string idempotency_key;                  // empty: none
+  absl::Duration deadline;                      // on the steady clock
   std::stop_token stop;
 };
 

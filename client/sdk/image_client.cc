@@ -121,6 +121,19 @@ class HttpImageClient final : public ImageClient {
     return response;
   }
 
+  absl::StatusOr<std::string> UploadPicture(const std::string& file, const CallOptions& options) override {
+    const std::string boundary = base::RandomId("form_");
+    const auto part = [&boundary](const char* disposition) {
+      return absl::StrCat("--", boundary, "\r\nContent-Disposition: form-data; ", disposition, "\r\n\r\n");
+    };
+    HttpCall call{.method = "POST", .target = "/v1/files"};
+    call.media_type = absl::StrCat("multipart/form-data; boundary=", boundary);
+    call.body = absl::StrCat(part("name=\"purpose\""), "vision\r\n", part("name=\"file\"; filename=\"picture\""), file,
+                             "\r\n--", boundary, "--\r\n");
+    ASSIGN_OR_RETURN(const HttpAnswer answer, Call(std::move(call), UnaryAttempts(options)));
+    return FileIdOf(answer.body);
+  }
+
   absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {
     return Read<v1::ListModelsResponse>({.target = "/v1/models"}, UnaryAttempts(options));
   }

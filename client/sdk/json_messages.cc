@@ -319,6 +319,13 @@ absl::Status FromJson(const std::string& json, google::protobuf::Message& messag
   return ReadObject(Parse(json), message);
 }
 
+absl::StatusOr<std::string> FileIdOf(const std::string& json) {
+  const Document document = Parse(json);
+  std::string id = document.IsObject() ? TextIn(document, "id") : "";
+  if (!IsId(id)) return absl::InternalError("the server's answer has no valid 'id': is it a Tessera server?");
+  return id;
+}
+
 absl::StatusOr<std::optional<v1::JobEvent>> EventOf(const ServerEvent& event) {
   static const auto* names = new std::map<std::string, const char*>{
       {"queued", "queued"}, {"started", "started"}, {"step", "step"},    {"preview", "preview"},

@@ -21,6 +21,9 @@ absl::StatusOr<std::string> ToJson(const v1::ImageRequest& request);
 // Fills a Job, ListJobsResponse, ListModelsResponse or ServerInfo from a response.
 absl::Status FromJson(const std::string& json, google::protobuf::Message& message);
 
+// Returns the id of a file from the response to its upload.
+absl::StatusOr<std::string> FileIdOf(const std::string& json);
+
 // Returns nullopt for an event that is not a job event, such as one of a later version.
 absl::StatusOr<std::optional<v1::JobEvent>> EventOf(const ServerEvent& event);
 

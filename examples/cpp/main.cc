@@ -1,8 +1,9 @@
-// Three ways to use a Tessera server from C++:
+// Four ways to use a Tessera server from C++:
 //
-//   tessera_example ADDRESS generate PROMPT FILE   makes an image and shows how it goes
-//   tessera_example ADDRESS submit PROMPT FILE     leaves a job with the server and comes back for it
-//   tessera_example ADDRESS cancel PROMPT          leaves a job with the server and cancels it when it has begun
+//   tessera_example ADDRESS generate PROMPT FILE       makes an image and shows how it goes
+//   tessera_example ADDRESS edit PROMPT FILE PICTURE   makes an image that begins from a picture
+//   tessera_example ADDRESS submit PROMPT FILE         leaves a job with the server and comes back for it
+//   tessera_example ADDRESS cancel PROMPT              leaves a job with the server and cancels it when it has begun
 //
 // ADDRESS is HOST:PORT of the server's HTTP listener. An API key is read from the environment: TESSERA_API_KEY.
 #include <tessera/image_client.h>
@@ -10,8 +11,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -55,6 +58,18 @@ absl::Status Generate(ImageClient& client, const v1::ImageRequest& request, cons
   return job.ok() ? WriteFile(path, image) : job.status();
 }
 
+absl::Status Edit(ImageClient& client, v1::ImageRequest request, const std::string& path, const std::string& picture) {
+  std::ifstream file(picture, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return absl::NotFoundError("cannot read " + picture);
+  // More requests can name the same upload. A picture of one request can also be sent with it, as `data`.
+  const absl::StatusOr<std::string> id = client.UploadPicture(bytes);
+  if (!id.ok()) return id.status();
+  request.add_images()->set_file_id(*id);
+  request.set_strength(0.6);  // the part of the steps that change the picture
+  return Generate(client, request, path);
+}
+
 absl::Status Submit(ImageClient& client, const v1::ImageRequest& request, const std::string& path) {
   const absl::StatusOr<v1::Job> job = client.Submit(request);
   if (!job.ok()) return job.status();
@@ -90,18 +105,21 @@ absl::Status Cancel(ImageClient& client, v1::ImageRequest request) {
   return absl::OkStatus();
 }
 
-absl::Status Run(ImageClient& client, const std::string& what, const v1::ImageRequest& request, const char* path) {
-  if (what == "generate" && path != nullptr) return Generate(client, request, path);
-  if (what == "submit" && path != nullptr) return Submit(client, request, path);
-  if (what == "cancel" && path == nullptr) return Cancel(client, request);
-  return absl::InvalidArgumentError("valid values are generate PROMPT FILE, submit PROMPT FILE or cancel PROMPT");
+absl::Status Run(ImageClient& client, const std::string& what, const v1::ImageRequest& request,
+                 const std::vector<std::string>& files) {
+  if (what == "generate" && files.size() == 1) return Generate(client, request, files[0]);
+  if (what == "edit" && files.size() == 2) return Edit(client, request, files[0], files[1]);
+  if (what == "submit" && files.size() == 1) return Submit(client, request, files[0]);
+  if (what == "cancel" && files.empty()) return Cancel(client, request);
+  return absl::InvalidArgumentError(
+      "valid values are generate PROMPT FILE, edit PROMPT FILE PICTURE, submit PROMPT FILE or cancel PROMPT");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4 || argc > 5) {
-    std::cerr << "usage: tessera_example ADDRESS generate|submit|cancel PROMPT [FILE]" << std::endl;
+  if (argc < 4) {
+    std::cerr << "usage: tessera_example ADDRESS generate|edit|submit|cancel PROMPT [FILE [PICTURE]]" << std::endl;
     return 2;
   }
   const char* key = std::getenv("TESSERA_API_KEY");
@@ -111,7 +129,7 @@ int main(int argc, char** argv) {
     v1::ImageRequest request;
     request.set_prompt(argv[3]);
     request.set_partial_images(2);
-    status = Run(**client, argv[2], request, argc == 5 ? argv[4] : nullptr);
+    status = Run(**client, argv[2], request, {argv + 4, argv + argc});
   }
   if (!status.ok()) std::cerr << status.message() << std::endl;
   return status.ok() ? 0 : 1;

@@ -6,6 +6,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../support/wait_until.sh"
 build=$1
 sources=$2
+pictures=$(cd "$(dirname "${BASH_SOURCE[0]}")/../pictures/uploads" && pwd)
 place=$(mktemp -d "$build/cpp-example.XXXXXX")
 server=
 # shellcheck disable=SC2329
@@ -28,7 +29,7 @@ cmake --build "$place/build" >"$place/log" || fail "build"
 cd "$place"
 printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
   'data_folder: data' >tessera.yaml
-"$build/bin/tessera" serve --fake-workers --fake-script step-time=10 --config tessera.yaml >listening 2>log </dev/null &
+"$build/bin/tessera" serve --fake-workers --fake-script 'step-time=10 pictures=start' --config tessera.yaml >listening 2>log </dev/null &
 server=$!
 listens() {
   kill -0 "$server" || fail "the server ended"
@@ -56,6 +57,10 @@ is_png() { cmp -s <(head -c 8 "$1") <(printf '\x89PNG\r\n\x1a\n') || fail "$1 is
 
 ran generate 'red apple' generated.png -- '^accepted as job-' '^step [0-9]+ of [0-9]+$' '^wrote generated.png$'
 is_png generated.png
+ran edit 'red apple' edited.png "$pictures/rgb.png" -- '^step [0-9]+ of [0-9]+$' '^wrote edited.png$'
+is_png edited.png
+if example edit 'red apple' none.png tessera.yaml 2>errors; then fail "a text is a picture"; fi
+grep -q '^file' errors || fail "a refusal does not name the picture: $(cat errors)"
 ran submit 'red apple' submitted.png -- '^accepted as job-' '^wrote submitted.png$'
 is_png submitted.png
 ran cancel 'red apple' -- '^step [0-9]+' '^job-.* ended as JOB_STATE_CANCELLED$'

@@ -16,6 +16,7 @@
 #include "base/text/random_bytes.h"
 #include "server/api/proto_values.h"
 #include "server/http/job_json.h"
+#include "server/http/multipart_form.h"
 #include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"
 
@@ -213,6 +214,29 @@ TEST_F(ImageClientTest, ASubmissionWhoseAnswerIsLostIsSentAgainUnderTheSameKey) 
   EXPECT_EQ(keys[1], keys[0]);
   EXPECT_NE(keys[2], keys[0]) << "another submission is another job";
   EXPECT_EQ(keys[3], "mine");
+}
+
+TEST_F(ImageClientTest, APictureIsUploadedAsAFormUntilItArrives) {
+  Serve();
+  const std::string picture("\x89PNG\r\n\0--form\r\n", 16);
+  std::vector<std::string> files;
+  service_.submit = [&files](int call, const server::HttpRequest& request) {
+    constexpr server::FormField kFields[] = {{.name = "file", .is_file = true}, {.name = "purpose"}};
+    const absl::StatusOr<std::string> boundary = server::FormBoundary(request.Header("content-type").value_or(""));
+    const auto parts = server::ReadForm(request.body, boundary.value_or(""), kFields);
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    for (const server::FormPart& part : parts.value_or(std::vector<server::FormPart>())) {
+      if (part.field->is_file) files.emplace_back(part.content);
+    }
+    EXPECT_EQ(request.target, "/v1/files");
+    const char* body = call < 2 ? R"({"id":"file-1","object":"file"})" : R"({"id":"a/b"})";
+    return server::HttpResponse{.status = call == 0 ? 0 : 200, .headers = {}, .body = body};
+  };
+  const absl::StatusOr<std::string> id = Client()->UploadPicture(picture);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(*id, "file-1");
+  EXPECT_THAT(files, ElementsAre(picture, picture));
+  EXPECT_EQ(Client()->UploadPicture(picture).status().code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(ImageClientTest, ALostWatchReconnectsAndReportsEachImageOnce) {

@@ -100,6 +100,11 @@ class ImageClient {
   // Returns the file of one image of a job.
   virtual absl::StatusOr<v1::GetImageResponse> GetImage(const std::string& image, const CallOptions& options = {}) = 0;
 
+  // Stores a picture (a PNG, JPEG or WebP file of up to 50 MB) on the server, and returns the id for
+  // PictureSource.file_id, which only the same API key can use, for 24 hours. A picture of many requests is sent once
+  // so.
+  virtual absl::StatusOr<std::string> UploadPicture(const std::string& file, const CallOptions& options = {}) = 0;
+
   virtual absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options = {}) = 0;
   virtual absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {}) = 0;
 };
