@@ -36,23 +36,16 @@ absl::StatusOr<std::string> WithTransparency(std::string file) {
 
 absl::Status AddSentPictures(const PictureOptions& options, const char* image, const char* mask,
                              server::ImageRequest& request) {
-  size_t bytes = 0;
   for (const std::string& path : options.images) {
     absl::StatusOr<std::string> file = control::ReadPictureFile(path);
     if (!file.ok()) return About(image, file.status());
-    bytes += file->size();
     request.images.push_back({.data = *std::move(file)});
   }
   if (!options.mask.empty()) {
     absl::StatusOr<std::string> file = control::ReadPictureFile(options.mask);
     if (file.ok()) file = WithTransparency(*std::move(file));
     if (!file.ok()) return About(mask, file.status());
-    bytes += file->size();
     request.mask.push_back({.data = *std::move(file)});
-  }
-  if (bytes > kMostSentBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(image, ": the pictures have ", bytes, " bytes together; at most ",
-                                                   kMostSentBytes, " can be sent to a server: make the files smaller"));
   }
   if (options.strength.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(request.strength, ParseNumber("strength", options.strength));

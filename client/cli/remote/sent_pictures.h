@@ -1,8 +1,6 @@
 // Reads the pictures of a command that a server makes the images of.
 #pragma once
 
-#include <cstddef>
-
 #include "absl/status/status.h"
 #include "client/cli/models/picture_options.h"
 
@@ -12,13 +10,9 @@ struct ImageRequest;
 
 namespace tessera::client {
 
-// The most bytes of one request's pictures together; the server accepts messages of 1 MiB.
-inline constexpr size_t kMostSentBytes = 1'000'000;
-
 // Adds the pictures' files and their strength to a request. A mask without transparency, which the server refuses,
 // becomes transparent where it is white. Errors begin with `image` or `mask`: those of reading a file;
-// INVALID_ARGUMENT or DATA_LOSS for a mask that is no picture or is damaged; INVALID_ARGUMENT: the pictures together
-// are too large.
+// INVALID_ARGUMENT or DATA_LOSS for a mask that is no picture or is damaged.
 absl::Status AddSentPictures(const PictureOptions& options, const char* image, const char* mask,
                              server::ImageRequest& request);
 
