@@ -180,6 +180,9 @@ struct LimitsConfig {
   int64_t receiving_bytes = 512 << 20;
   int64_t body_rate = 64 << 10;
   int64_t sending_bytes = 4 << 20;
+  int64_t picture_storage_bytes = int64_t{32} << 30;
+  int64_t picture_storage_bytes_per_key = int64_t{4} << 30;
+  absl::Duration uploaded_file_time = absl::Hours(24);
   absl::Duration header_time = absl::Seconds(10);
   absl::Duration body_time = absl::Seconds(30);
   absl::Duration idle_time = absl::Seconds(75);
@@ -213,6 +216,11 @@ constexpr auto FieldsOf(const LimitsConfig*) {
             "Bytes a second that a client must send of such a body, on average over each `body_time`"),
       Field("sending_bytes", &L::sending_bytes, Integer{1 << 16, 1 << 30},
             "Bytes of pictures that all HTTP connections together hold in memory while sending"),
+      Field("picture_storage_bytes", &L::picture_storage_bytes, Integer{1 << 16, int64_t{1} << 60},
+            "Bytes of callers' pictures that are stored for all keys together"),
+      Field("picture_storage_bytes_per_key", &L::picture_storage_bytes_per_key, Integer{1 << 16, int64_t{1} << 60},
+            "Bytes of callers' pictures that are stored for one key"),
+      Field("uploaded_file_time", &L::uploaded_file_time, "How long a file of `POST /v1/files` can be named"),
       Field("header_time", &L::header_time, "Time for a header, after which the connection is closed"),
       Field("body_time", &L::body_time, "Time for a body of at most `body_bytes`, and for the wait of a larger one"),
       Field("idle_time", &L::idle_time, "Time between requests"),

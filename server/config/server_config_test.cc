@@ -96,7 +96,7 @@ public_url: https://images.example/tessera
 keys_file: keys.txt
 admin_keys_file: admin.txt
 allow_anonymous: true
-limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, picture_body_bytes: 8192, receiving_bytes: 2097152, body_rate: 128, sending_bytes: 65536, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
+limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, picture_body_bytes: 8192, receiving_bytes: 2097152, body_rate: 128, sending_bytes: 65536, picture_storage_bytes: 131072, picture_storage_bytes_per_key: 65536, uploaded_file_time: 2h, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
 picture_hosts: [images.example.org, "*.cdn.example"]
 input_check: {url: "http://localhost:9000/check", timeout: 3s, headers_file: i}
 nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 2s, lost_after: 9s, join_wait: 4s}
@@ -155,6 +155,9 @@ limits:
   receiving_bytes: 2097152
   body_rate: 128
   sending_bytes: 65536
+  picture_storage_bytes: 131072
+  picture_storage_bytes_per_key: 65536
+  uploaded_file_time: 2h
   header_time: 1.5s
   body_time: 1m
   idle_time: 5m
@@ -261,6 +264,9 @@ limits:
   receiving_bytes: 536870912
   body_rate: 65536
   sending_bytes: 4194304
+  picture_storage_bytes: 34359738368
+  picture_storage_bytes_per_key: 4294967296
+  uploaded_file_time: 24h
   header_time: 10s
   body_time: 30s
   idle_time: 1m15s

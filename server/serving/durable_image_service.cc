@@ -41,7 +41,6 @@ constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
 constexpr absl::Duration kSharedAdapters = absl::Hours(24 * 30);
 // Pictures that no job needs are kept this long after their last use, so that a caller may use them again.
 constexpr absl::Duration kPictures = absl::Hours(1);
-constexpr uint64_t kMostPictureBytesOfKey = uint64_t{4} << 30, kMostPictureBytes = uint64_t{32} << 30;
 constexpr absl::Duration kDrainTick = absl::Milliseconds(250);
 
 // Returns the owner text for a data folder, which must exist.
@@ -223,10 +222,12 @@ absl::Status DurableImageService::OpenContents() {
                                        .is_shared = options_.shared_queue.has_value(),
                                        .retention = kPictures,
                                        .own_retention = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
-                                       .most_bytes_of_key = kMostPictureBytesOfKey,
-                                       .most_bytes = kMostPictureBytes,
+                                       .most_bytes_of_key = options_.picture_storage_bytes_per_key,
+                                       .most_bytes = options_.picture_storage_bytes,
                                        .log = options_.log}));
-  UploadedPicturesOptions pictures = {.folder = options_.data_folder + "/" + kContentsFolder, .log = options_.log};
+  UploadedPicturesOptions pictures = {.folder = options_.data_folder + "/" + kContentsFolder,
+                                      .file_retention = options_.uploaded_file_time,
+                                      .log = options_.log};
   if (!options_.picture_decoder.empty()) pictures.decoder.executable = options_.picture_decoder;
   storage_.pictures = std::make_unique<UploadedPictures>(std::move(pictures), *storage_.contents);
   ASSIGN_OR_RETURN(

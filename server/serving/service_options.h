@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +83,10 @@ struct DurableServiceOptions {
   bool ready_when_durable = false;        // reports ready while jobs can be accepted, even without ready groups
   absl::Duration retention = absl::Hours(24);
   int64_t committed_image_bytes = 0;  // up to this size an image is committed with its job; unused in a shared queue
+  // Bounds of the pictures of callers, for all API keys together and for one.
+  uint64_t picture_storage_bytes = std::numeric_limits<uint64_t>::max();
+  uint64_t picture_storage_bytes_per_key = std::numeric_limits<uint64_t>::max();
+  absl::Duration uploaded_file_time = absl::Hours(24);  // how long an uploaded file can be named
   int64_t retention_bytes = 0;  // bytes of ended jobs' images to keep; the oldest jobs are removed first; 0: no bound
   ServiceLimits limits;
   absl::Duration first_back_off = absl::Seconds(1);  // pause before a dead group restarts; it doubles

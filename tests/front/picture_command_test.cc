@@ -18,6 +18,7 @@
 #include "control/pictures/made_up_frames.h"
 #include "server/image/image_file.h"
 #include "tests/front/child_process.h"
+#include "tests/support/http_test_client.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
@@ -37,6 +38,16 @@ constexpr char kMask[] = "tests/golden-inputs/images/mask_hard.png";
 std::string BytesOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Returns the answer of a server to an upload.
+boost::json::value Upload(int64_t port, const std::string& file) {
+  const std::string body = absl::StrCat(
+      "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.png\"\r\n\r\n", file, "\r\n--b--\r\n");
+  const TestResponse response =
+      HttpTestClient(static_cast<uint16_t>(port))
+          .Call("POST", "/v1/files", body, {{"Content-Type", "multipart/form-data; boundary=b"}});
+  return boost::json::parse(response.body);
 }
 
 class PictureCommandTest : public ::testing::Test {
@@ -297,6 +308,7 @@ TEST_F(PictureCommandTest, ABatchMakesTheImagesThatSingleCommandsMake) {
 TEST_F(PictureCommandTest, AServerMakesTheImagesThatThisMachineMakes) {
   const std::string config = absl::StrCat(
       "listen:\n  http: {address: 127.0.0.1, port: 0}\n  grpc: {address: 127.0.0.1, port: 0}\n  admin: off\n",
+      "limits: {picture_storage_bytes_per_key: 22000000, uploaded_file_time: 2h}\n",
       "certify: off\ndata_folder: ", folder_ / "served", "\ngroups:\n  - {model: ", fs::current_path().string(), "/",
       kFlux, "}\n");
   const std::unique_ptr<ChildProcess> server = Start({"serve", "--config", folder_.Write("tessera.yaml", config)});
@@ -336,6 +348,10 @@ TEST_F(PictureCommandTest, AServerMakesTheImagesThatThisMachineMakes) {
   const Result large = Run(arguments);
   EXPECT_EQ(large.exit_code, 0) << large.errors << server->errors();
   EXPECT_EQ(Decoded("large_result.png").image.width, 64);
+  const boost::json::value file = Upload(port, BytesOf(kPicture));
+  EXPECT_EQ(file.at("expires_at").as_int64() - file.at("created_at").as_int64(), 2 * 60 * 60);
+  Write("large.png", control::NoiseFrame(1024, 768, 3));
+  EXPECT_EQ(Upload(port, BytesOf(folder_ / "large.png")).at("error").at("code").as_string(), "picture_storage_full");
   server->Signal(SIGTERM);
   EXPECT_EQ(server->Wait(), 0) << server->errors();
 }
