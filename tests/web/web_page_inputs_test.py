@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """web_page_inputs_test.py TESSERA [TEST …]: pictures to begin from and masks, on the page of a real server with fake
-workers, in a real browser. The parts of the API that take pictures are in the page (picture_case.py)."""
+workers, in a real browser. But for UploadTest, the parts of the API that take pictures are in the page (picture_case.py)."""
 
 import base64
+import json
 import pathlib
 import struct
 import sys
@@ -253,6 +254,37 @@ class InputTest(PictureInputCase):
         wait_until("there are two", lambda: self.tiles() == 2)
         self.assertEqual(self.files(), [self.picture.read_bytes()] * 2)
         self.assertEqual(self.sent()["images"], [{"file_id": self.ids()[1]}])
+
+
+class UploadTest(PictureInputCase):
+    """Pictures that the server itself takes."""
+
+    script = "step-time=5 pictures=start"
+    changes_answers = False
+
+    def test_a_job_begins_from_a_picture_and_a_mask_and_again_after_a_reload(self):
+        self.add()
+        self.open_mask()
+        self.browser.press("Space")
+        self.close_mask()
+        self.make("a red apple", strength=0.5, num_inference_steps=4)
+        files = json.loads(self.call("/v1/files"))["data"]
+        self.assertEqual([(each["size"], each["purpose"]) for each in files], [("96x64", "vision")] * 2)
+        self.assertEqual(self.jobs()[0]["steps_done"], 2)
+        self.assertTrue(self.browser.shown("#compare"))
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("a red apple")
+        self.browser.click("#again")
+        wait_until("there are two", lambda: len(self.jobs()) == 2 and self.jobs()[0]["status"] == "done")
+        self.assertEqual(self.jobs()[0]["steps_done"], 2)
+        self.assertEqual(len(json.loads(self.call("/v1/files"))["data"]), 2)
+
+    def test_what_the_server_says_of_a_picture_is_shown_at_the_field(self):
+        wide = write_png(pathlib.Path(self.folder.name, "wide.png"), 20000, 1, lambda x, y: (0, 0, 0))
+        self.add(wide)
+        self.submit(prompt="a red apple")
+        self.browser.wait_for_text("#error-images", "16384")
 
 
 class MaskCase(PictureInputCase):
