@@ -49,6 +49,7 @@ absl::Status CompareRow(const models::Tokenizer& tokenizer, const base::Json& ro
 // A row of a tokenizer whose prompts the reference puts into a template before it encodes them.
 absl::Status CompareTemplatedRow(const models::Tokenizer& tokenizer, const base::Json& row, int64_t max_length,
                                  Report& report) {
+  if (row.Find("bare_ids") != nullptr) return absl::UnimplementedError("templates that contain the start token");
   const std::string& prompt = *row.Find("prompt")->AsString();
   const auto compare = [&](const char* what, const std::string& text, int64_t length, const base::Json* expected) {
     const absl::StatusOr<models::TokenIds> ids = tokenizer.Encode(text, length);
