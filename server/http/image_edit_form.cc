@@ -16,8 +16,6 @@
 namespace tessera::server {
 namespace {
 
-static_assert(kMaxEditPictures == control::kMaxPictures);
-
 constexpr char kImage[] = "image", kImages[] = "image[]", kMask[] = "mask", kMaskImage[] = "mask_image";
 
 // Values are checked after they have been read.
@@ -28,12 +26,12 @@ struct FormFields {
   explicit FormFields(bool foreign) : others(BodyFields(BodyKind::kEdit)) {
     std::erase_if(others, [](const BodyField& field) { return field.kind == BodyField::Kind::kPictures; });
     for (const char* name : {kImage, kImages, kMask}) {
-      forms.push_back({.name = name, .is_file = true, .most = kMaxEditPictures, .most_bytes = kMaxPictureBytes});
+      forms.push_back({.name = name, .is_file = true, .most = control::kMaxPictures, .most_bytes = kMaxPictureBytes});
     }
     forms.back().most = 1;
     if (foreign) {
       for (const char* name : {"url", "url[]", "reference_image", kMaskImage}) {
-        forms.push_back({.name = name, .is_file = true, .most = kMaxEditPictures, .most_bytes = kMaxPictureUrlBytes});
+        forms.push_back({.name = name, .is_file = true, .most = control::kMaxPictures, .most_bytes = kMaxPictureUrlBytes});
       }
       forms.back().most = 1;
     }
@@ -112,8 +110,8 @@ absl::Status AddPicture(const FormPart& part, EditBody& edit) {
     edit.mask = part.content;
     return absl::OkStatus();
   }
-  if (edit.images.size() == kMaxEditPictures) {
-    return FieldError(name, absl::StrCat(" is given more than ", kMaxEditPictures, " times"));
+  if (edit.images.size() == control::kMaxPictures) {
+    return FieldError(name, absl::StrCat(" is given more than ", control::kMaxPictures, " times"));
   }
   edit.images.push_back(part.content);
   return absl::OkStatus();
@@ -139,7 +137,7 @@ absl::StatusOr<EditBody> ReadImageEditForm(const HttpRequest& request, bool fore
   }
   RETURN_IF_ERROR(ReadMembers(members, BodyKind::kEdit, edit.body));
   if (edit.images.empty()) {
-    return FieldError(kImage, absl::StrCat(" is missing; it must be 1 to ", kMaxEditPictures, " pictures"));
+    return FieldError(kImage, absl::StrCat(" is missing; it must be 1 to ", control::kMaxPictures, " pictures"));
   }
   return edit;
 }

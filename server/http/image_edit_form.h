@@ -1,7 +1,6 @@
 // Reads the forms that OpenAI's clients send to POST /v1/images/edits. Pure functions.
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,14 +12,12 @@
 
 namespace tessera::server {
 
-inline constexpr size_t kMaxEditPictures = 16;
-
 // Everything but the pictures is as in a body of JSON.
 struct EditBody {
   GenerationBody body;
   // The files, not decoded, in their order: parts of the request's body, which must outlive them. With the fields of
   // other clients, a text in place of a file is a URL or a data URL.
-  std::vector<absl::string_view> images;  // 1 to kMaxEditPictures
+  std::vector<absl::string_view> images;  // 1 to control::kMaxPictures
   absl::string_view mask;                 // empty: none
 };
 

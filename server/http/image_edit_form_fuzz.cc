@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/text/utf8.h"
+#include "control/parameters/picture_use.h"
 #include "server/api/request_limits.h"
 #include "server/http/error_response.h"
 #include "server/http/image_edit_form.h"
@@ -37,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CheckError(edit.status());
     return 0;
   }
-  if (edit->images.empty() || edit->images.size() > tessera::server::kMaxEditPictures) std::abort();
+  if (edit->images.empty() || edit->images.size() > tessera::control::kMaxPictures) std::abort();
   for (const absl::string_view picture : edit->images) CheckPicture(picture, request.body);
   if (!edit->mask.empty()) CheckPicture(edit->mask, request.body);
   return 0;

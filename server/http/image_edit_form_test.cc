@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "control/parameters/picture_use.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_limits.h"
 
@@ -179,7 +180,7 @@ TEST(ImageEditFormTest, ValuesAreReadStrictly) {
 
 TEST(ImageEditFormTest, ErrorsNameTheFieldAsOpenAiDoes) {
   std::string many;
-  for (size_t i = 0; i < kMaxEditPictures; ++i) many += File(i % 2 == 0 ? "image" : "image[]", "PNG");
+  for (size_t i = 0; i < control::kMaxPictures; ++i) many += File(i % 2 == 0 ? "image" : "image[]", "PNG");
   EXPECT_THAT(ReadImageEditForm(Form(many + Part("prompt", "a")))->images, SizeIs(16));
   const std::string prompt = Part("prompt", "a"), image = File("image", "PNG");
   struct Row {
