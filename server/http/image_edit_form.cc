@@ -31,7 +31,8 @@ struct FormFields {
     forms.back().most = 1;
     if (foreign) {
       for (const char* name : {"url", "url[]", "reference_image", kMaskImage}) {
-        forms.push_back({.name = name, .is_file = true, .most = control::kMaxPictures, .most_bytes = kMaxPictureUrlBytes});
+        forms.push_back(
+            {.name = name, .is_file = true, .most = control::kMaxPictures, .most_bytes = kMaxPictureUrlBytes});
       }
       forms.back().most = 1;
     }
