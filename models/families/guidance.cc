@@ -42,6 +42,7 @@ at::Tensor LimitNorm(const at::Tensor& guided, const at::Tensor& conditional, do
 }
 
 at::Tensor KeepPatchNorms(const at::Tensor& guided, const at::Tensor& conditional, int64_t patch) {
+  if (base::Planted("guidance_patch_norms_not_kept")) return guided;
   const TokenGrid grid{.height = guided.size(1) / patch, .width = guided.size(2) / patch};
   const auto tokens = [&](const at::Tensor& image) { return Patchify(image.unsqueeze(0), patch); };
   const auto norms = [&](const at::Tensor& image) {

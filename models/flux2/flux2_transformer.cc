@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/layers/references.h"
 #include "models/layers/rotary.h"
@@ -36,6 +37,7 @@ kernels::RotaryTables RowsOf(const Conditioning& conditioning, int64_t first, in
 // [..., 2 H] → [..., H]: the first half of the features is the gate.
 at::Tensor SwiGluOf(const at::Tensor& product) {
   const std::vector<at::Tensor> halves = product.chunk(2, -1);
+  if (base::Planted("flux2_gate_last")) return kernels::SwiGlu(halves[1], halves[0]);
   return kernels::SwiGlu(halves[0], halves[1]);
 }
 
@@ -159,6 +161,10 @@ Positions Flux2Transformer::Place(TokenGrid grid, int64_t, at::Device device) co
 Positions Flux2Transformer::PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const {
   std::vector<Positions> pictures;
   for (const TokenGrid& grid : grids) {
+    if (base::Planted("flux2_references_at_the_image")) {
+      pictures.push_back(PlaceGrid(grid, 0, device));
+      continue;
+    }
     pictures.push_back(PlaceGrid(grid, kPictureStep * (static_cast<int64_t>(pictures.size()) + 1), device));
   }
   return Join(pictures);
@@ -180,6 +186,9 @@ Positions Flux2Transformer::PlaceGrid(TokenGrid grid, int64_t picture, at::Devic
 
 Positions Flux2Transformer::PlaceText(int64_t tokens, TokenGrid, at::Device device) const {
   const at::TensorOptions fp64(at::kDouble);
+  if (base::Planted("flux2_text_at_one_place")) {
+    return RotaryPositions(at::zeros({tokens, config_.head_dim / 2}, fp64), AccumulationType(dtype_), device);
+  }
   const int64_t last = config_.axes[3];
   const at::Tensor angles = at::cat({at::zeros({tokens, (config_.head_dim - last) / 2}, fp64),
                                      RotaryAngles(at::arange(tokens, fp64), last, config_.theta)},

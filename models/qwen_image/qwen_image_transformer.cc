@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/layers/references.h"
 #include "models/layers/rotary.h"
@@ -23,7 +24,7 @@ LinearOptions Row(parallel::TokenRows tokens) { return {.role = LinearRole::kRow
 
 // The coordinates of `count` rows or columns of a grid: 0 is the middle, and an odd one leans to the negative side.
 at::Tensor Centred(int64_t count) {
-  const int64_t first = count / 2 - count;
+  const int64_t first = base::Planted("qwen_positions_from_the_corner") ? 0 : count / 2 - count;
   return at::arange(first, first + count, at::TensorOptions(at::kDouble));
 }
 
@@ -137,7 +138,7 @@ Positions QwenImageTransformer::PlaceGrid(TokenGrid grid, int64_t frame, at::Dev
 }
 
 Positions QwenImageTransformer::PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const {
-  const int64_t first = FirstOfText(grid);
+  const int64_t first = base::Planted("qwen_text_from_zero") ? 0 : FirstOfText(grid);
   TORCH_CHECK(first + tokens <= QwenImageConfig::kPositions, "a text of ", tokens, " tokens next to a grid of ",
               grid.height, " x ", grid.width, " tokens ends after the model's table of positions");
   const at::Tensor positions = at::arange(first, first + tokens, at::TensorOptions(at::kDouble));

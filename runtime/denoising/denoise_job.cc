@@ -12,7 +12,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config
   ScheduleOptions options;
   if (const auto* shift = config.Find<DynamicShift>(); shift != nullptr && shift->use_dynamic_shifting) {
     const int64_t tokens = geometry.grid.image();
-    options.mu = family.has_empirical_shift() ? EmpiricalShiftMu(tokens, steps) : DynamicShiftMu(*shift, tokens);
+    const bool empirical = family.has_empirical_shift() && !base::Planted("empirical_shift_missing");
+    options.mu = empirical ? EmpiricalShiftMu(tokens, steps) : DynamicShiftMu(*shift, tokens);
   }
   if (IsFlow(config) && steps > 0) {
     if (family.flow_sigmas() == models::FlowSigmas::kLinear) options.sigmas = LinearSigmas(steps);

@@ -26,8 +26,8 @@ TEST_P(GraphedStepsTest, AreThoseOfOperatorsForEverySampler) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GraphedStepsTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base", "sd3",
-                                         "sd35", "z_image_base"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base",
+                                         "qwen_image", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 void ExpectEqualRuns(const LayoutRuns& runs, const BatchAt& batch_at, const PrepareJobs& prepare) {

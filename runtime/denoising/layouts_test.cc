@@ -188,12 +188,12 @@ TEST_P(PictureLayoutTest, AJobInABatchOfOtherRulesAndAJobThatStartsAgainAreTheJo
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PictureLayoutTest,
-                         testing::Values("flux_dev", "pixart_alpha", "sd3", "z_image_base"),
+                         testing::Values("flux_dev", "pixart_alpha", "qwen_image", "sd3", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Families, LayoutTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base", "sd3",
-                                         "sd35", "z_image_base"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base",
+                                         "qwen_image", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

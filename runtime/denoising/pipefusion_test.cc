@@ -91,8 +91,8 @@ TEST_P(PipeFusionTest, ARequestAfterAnotherIsTheRequestAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PipeFusionTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base", "sd3",
-                                         "sd35", "z_image_base"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base",
+                                         "qwen_image", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 TEST(PipeFusionJobsTest, AskingForLatentsBetweenStepsChangesNoBit) {

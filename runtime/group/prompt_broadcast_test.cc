@@ -278,8 +278,8 @@ TEST_P(FamilyPromptTest, ARankThatDoesNotEncodeReadsNoEncodersWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyPromptTest,
-                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base", "sd3",
-                                         "sd35", "z_image_base"),
+                         testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "flux2_klein_base",
+                                         "qwen_image", "sd3", "sd35", "z_image_base"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -18,6 +18,10 @@ constexpr size_t kMaxSuggestions = 4;
 constexpr PublishedModel kPublishedModels[] = {
     {"Tongyi-MAI/Z-Image-Turbo", "ZImagePipeline", 32.8, "apache-2.0", false},
     {"Tongyi-MAI/Z-Image", "ZImagePipeline", 20.5, "apache-2.0", false},
+    {"black-forest-labs/FLUX.2-klein-4B", "Flux2KleinPipeline", 16.0, "apache-2.0", false},
+    {"black-forest-labs/FLUX.2-klein-base-4B", "Flux2KleinPipeline", 16.0, "apache-2.0", false},
+    {"Qwen/Qwen-Image-2512", "QwenImagePipeline", 57.7, "apache-2.0", false},
+    {"Qwen/Qwen-Image", "QwenImagePipeline", 57.7, "apache-2.0", false},
     {"black-forest-labs/FLUX.1-schnell", "FluxPipeline", 33.7, "apache-2.0", true},
     {"black-forest-labs/FLUX.1-dev", "FluxPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
     {"black-forest-labs/FLUX.1-Fill-dev", "FluxFillPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
