@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
 #include "control/pictures/picture_frames.h"
+#include "control/protocol/command_handler.h"
 
 namespace tessera::control {
 
@@ -16,6 +17,8 @@ template <class Reply>
 Frames ShapeOfReply(const Reply& reply) {
   return {.width = reply.width, .height = reply.height, .count = reply.frames, .channels = reply.channels, .bytes = {}};
 }
+
+absl::Status DoesNotTrain() { return absl::UnimplementedError("this worker does not train"); }
 
 }  // namespace
 
@@ -64,5 +67,15 @@ absl::Status CheckRules(const SamplesPrepared& prepared) {
 absl::Status CheckRules(const ExportTraining& command) {
   return command.path.empty() ? base::ErrorOfField("path", " is empty; it must be a file") : absl::OkStatus();
 }
+
+// A worker that does not define a command answers so.
+absl::StatusOr<DeviceIdentity> CommandHandler::Identify(const std::string&) { return DeviceIdentity(); }
+absl::StatusOr<int32_t> CommandHandler::EncodePrompts(absl::Span<const JobParameters>) { return 0; }
+absl::StatusOr<TrainingStarted> CommandHandler::StartTraining(const TrainingStart&) { return DoesNotTrain(); }
+absl::StatusOr<SamplesPrepared> CommandHandler::PrepareSamples(int64_t) { return DoesNotTrain(); }
+absl::StatusOr<Trained> CommandHandler::Train() { return DoesNotTrain(); }
+absl::StatusOr<TrainingSaved> CommandHandler::SaveTraining(bool) { return DoesNotTrain(); }
+absl::StatusOr<TrainingSaved> CommandHandler::ExportTraining(const std::string&) { return DoesNotTrain(); }
+absl::StatusOr<TrainingEvaluated> CommandHandler::EvaluateTraining() { return DoesNotTrain(); }
 
 }  // namespace tessera::control

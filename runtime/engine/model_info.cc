@@ -1,13 +1,18 @@
 #include "runtime/engine/model_info.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "base/fields/enum_names.h"
 #include "base/macros/status_macros.h"
+#include "control/host/device.h"
+#include "control/model/group_share.h"
 #include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
 #include "models/families/family_description.h"
 #include "models/loading/component.h"
 #include "models/tokenizers/tokenizer.h"
@@ -89,6 +94,16 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
   info.original_names = base::EnumName(description.adaptable.originals);
   info.warnings = description.warnings;
   return info;
+}
+
+int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::MeshShape& mesh,
+                 control::DeviceKind device) {
+  const control::JobParameters job = {.height = static_cast<int32_t>(model.default_height),
+                                      .width = static_cast<int32_t>(model.default_width),
+                                      .guidance_scale = model.default_guidance_scale,
+                                      .resolution_binning = model.default_resolution_binning};
+  return static_cast<int64_t>(std::ceil(control::PeakBytes(model.cost, control::WorkOf(model.cost, job), /*images=*/1,
+                                                           control::ShareOf(mesh, device, dtype))));
 }
 
 }  // namespace tessera::runtime

@@ -3,11 +3,14 @@
 
 #include "absl/status/statusor.h"
 #include "models/weights/model_folder.h"
+#include "parallel/plan/mesh.h"
 #include "runtime/samplers/sampler_config.h"
 
 namespace tessera::control {
+enum class DeviceKind : uint8_t;
+enum class Dtype;
 struct ModelDescription;
-}
+}  // namespace tessera::control
 
 namespace tessera::models {
 struct FamilyDescription;
@@ -22,5 +25,9 @@ absl::StatusOr<SamplerConfig> ReadSamplerConfig(const models::ModelFolder& folde
 absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolder& folder, std::string_view family,
                                                         const models::FamilyDescription& description,
                                                         const SamplerConfig& sampler);
+
+// Returns the bytes of the rank that needs most for one image of the model's default size (control::PeakBytes).
+int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::MeshShape& mesh,
+                 control::DeviceKind device);
 
 }  // namespace tessera::runtime

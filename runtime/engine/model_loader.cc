@@ -29,7 +29,6 @@
 #include "runtime/device/numa_binding.h"
 #include "runtime/engine/loaded_contents.h"
 #include "runtime/engine/model_info.h"
-#include "runtime/engine/run_memory.h"
 
 namespace tessera::runtime {
 namespace {

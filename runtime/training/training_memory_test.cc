@@ -18,7 +18,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/macros/status_macros.h"
-#include "control/model/model_description.h"
 #include "control/training/dataset.h"
 #include "models/families/families.h"
 #include "models/loading/load_options.h"

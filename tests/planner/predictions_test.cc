@@ -19,7 +19,6 @@
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/model_info.h"
-#include "runtime/engine/run_memory.h"
 #include "server/planning/layout_time.h"
 #include "server/scheduling/shape_class.h"
 #include "server/workers/layout_figures.h"

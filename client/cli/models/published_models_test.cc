@@ -41,8 +41,8 @@ TEST(PublishedModelsTest, EveryModelCanBeRunAndEveryPipelineHasOne) {
 }
 
 TEST(PublishedModelsTest, SuggestsWhatAShortNameMayMean) {
-  EXPECT_THAT(Like("flux"), ElementsAre("black-forest-labs/FLUX.1-schnell", "black-forest-labs/FLUX.1-dev",
-                                        "black-forest-labs/FLUX.1-Fill-dev", "black-forest-labs/FLUX.1-Kontext-dev"));
+  EXPECT_THAT(Like("flux"), ElementsAre("black-forest-labs/FLUX.2-klein-4B", "black-forest-labs/FLUX.2-klein-base-4B",
+                                        "black-forest-labs/FLUX.1-schnell", "black-forest-labs/FLUX.1-dev"));
   EXPECT_THAT(Like("flux-schnell"), ElementsAre("black-forest-labs/FLUX.1-schnell"));
   EXPECT_THAT(Like("sd3.5-medium"), ElementsAre("stabilityai/stable-diffusion-3.5-medium"));
   EXPECT_THAT(Like("stabilityai/stable-diffusion-3-medium"),
@@ -80,7 +80,7 @@ TEST(PublishedModelsTest, TheTableOfTheReadmeIsMadeFromTheModels) {
 
 TEST(PublishedModelsTest, OtherFamiliesAreNamed) {
   EXPECT_THAT(control::PipelineProblem("StableDiffusionXLPipeline"),
-              HasSubstr("a model of Stable Diffusion XL, which Tessera does not run; it runs DiT, FLUX.1"));
+              HasSubstr("a model of Stable Diffusion XL, which Tessera does not run; it runs DiT, FLUX.2 klein"));
   EXPECT_THAT(control::PipelineProblem("StableDiffusionPipeline"), HasSubstr("Stable Diffusion 1 and 2"));
   EXPECT_THAT(control::PipelineProblem("New\nPipeline"), HasSubstr("the pipeline New?Pipeline"));
   EXPECT_THAT(control::RepositoryProblem("stabilityai/stable-diffusion-xl-base-1.0"), HasSubstr("Stable Diffusion XL"));
