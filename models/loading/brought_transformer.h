@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,10 @@ class BroughtTransformer final : public Transformer {
   Positions PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const override {
     const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
     return model_.PlaceText(tokens, grid, device);
+  }
+  Positions PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    return model_.PlaceReferences(grids, device);
   }
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override {

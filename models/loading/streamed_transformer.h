@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,9 @@ class StreamedTransformer final : public Transformer {
   }
   Positions PlaceText(int64_t tokens, TokenGrid grid, at::Device device) const override {
     return frame_.model().PlaceText(tokens, grid, device);
+  }
+  Positions PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const override {
+    return frame_.model().PlaceReferences(grids, device);
   }
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override {

@@ -201,6 +201,12 @@ TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
 
 // A latent is (z - shift) * scale, where z is normal with the posterior's mean and log-variance.
 TEST_P(FamilyTest, AnImagesPosteriorIsOfTheLatentsThatDiffusionKnows) {
+  const std::string folder = GoldenPipeline(GetParam());
+  const absl::StatusOr<models::ModelFolder> model = models::ModelFolder::Open(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  if (model->components().at("vae").class_name != "AutoencoderKL") {
+    GTEST_SKIP() << "its latents are normalised by channel; the golden cases compare them";
+  }
   ASSERT_NO_FATAL_FAILURE(Open({.dtype = at::kDouble}));
   const OpenedAutoencoder opened(GetParam(), at::kDouble);
   const at::Tensor image = Random({1, 3, height_, width_}, 5).clamp(-1, 1);
@@ -210,8 +216,8 @@ TEST_P(FamilyTest, AnImagesPosteriorIsOfTheLatentsThatDiffusionKnows) {
       opened.autoencoder->EncodeInBands(image, rank_.context, models::BandBytesOn(at::kCPU));
   const at::Tensor noise = Random(raw.mean.sizes(), 6);
   const at::Tensor z = raw.mean + at::exp(raw.log_variance / 2) * noise;
-  absl::StatusOr<base::ConfigReader> reader = base::ConfigReader::FromFile(
-      absl::StrCat("tests/golden/pipelines/", GetParam(), "/vae/config.json"), "vae/config.json");
+  absl::StatusOr<base::ConfigReader> reader =
+      base::ConfigReader::FromFile(folder + "/vae/config.json", "vae/config.json");
   ASSERT_TRUE(reader.ok()) << reader.status();
   const absl::StatusOr<models::AutoencoderConfig> config = models::ParseAutoencoderConfig(*reader);
   ASSERT_TRUE(config.ok()) << config.status();

@@ -15,6 +15,7 @@
 #include "models/autoencoder/image_codec_table.h"
 #include "models/loading/weight_loader.h"
 #include "models/weights/model_folder.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/thread_ranks.h"
 
@@ -36,8 +37,8 @@ inline constexpr SmallAutoencoder kSmallAutoencoders[] = {
          "latents_std": [2, 0.5, 1.5, 3]})"},
 };
 
-// An autoencoder and its weights. `model` names one of kSmallAutoencoders, which has random weights, or a folder of
-// tests/golden/pipelines.
+// An autoencoder and its weights. `model` names one of kSmallAutoencoders, which has random weights, or a pipeline of
+// the golden sets.
 struct OpenedAutoencoder {
   OpenedAutoencoder(const std::string& model, at::ScalarType dtype, at::Device device = at::kCPU)
       : table(dtype, device) {
@@ -50,7 +51,7 @@ struct OpenedAutoencoder {
       if (!device.is_cpu()) table.PackForInference();
       return;
     }
-    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open("tests/golden/pipelines/" + model);
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(model));
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
     absl::StatusOr<base::ConfigReader> reader = folder->Config("vae");
     TORCH_CHECK(reader.ok(), std::string(reader.status().message()));
