@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/families/families.h"
+#include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
 #include "models/loading/load_options.h"
 #include "tests/support/random_tensor.h"

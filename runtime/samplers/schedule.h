@@ -38,8 +38,8 @@ double DynamicShiftMu(const DynamicShift& options, int64_t tokens);
 // pipeline.
 double EmpiricalShiftMu(int64_t tokens, int steps);
 
-// Return `steps` sigmas at even distances from 1 down to 1 / steps, as numpy computes them in double precision and torch
-// in single precision.
+// Return `steps` sigmas at even distances from 1 down to 1 / steps, as numpy computes them in double precision and
+// torch in single precision.
 std::vector<double> LinearSigmas(int steps);
 std::vector<double> SingleLinearSigmas(int steps);
 

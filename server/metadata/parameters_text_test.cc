@@ -116,7 +116,8 @@ TEST(ParametersTextTest, EveryOptionHasAReadableKey) {
   EXPECT_THAT(FormatParameters(parameters).value(),
               HasSubstr("Max sequence length: 120, Prompt 2: \"a green, \\\"sour\\\" apple\", Prompt 3: three, "
                         "Negative prompt 2: leaf, Negative prompt 3: stem, True CFG scale: 4, Guidance rescale: 0.7, "
-                        "Clip skip: 1, CFG normalization: 1.5, CFG truncation: 0.75, Skip layers: 9 7 8, Skip layer scale: 3, Skip layer start: 0.125, "
+                        "Clip skip: 1, CFG normalization: 1.5, CFG truncation: 0.75, Skip layers: 9 7 8, Skip layer "
+                        "scale: 3, Skip layer start: 0.125, "
                         "Skip layer stop: 0.5, Original size: 1024x768, Crop top left: 10 0, Version"));
 }
 

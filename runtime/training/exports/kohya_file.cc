@@ -101,7 +101,8 @@ absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapte
   RETURN_IF_ERROR(CheckAdapter(adapter));
   if (names.model().originals == models::OriginalNames::kNone) {
     return absl::InvalidArgumentError(
-        "the model's family has no names in kohya's format; FLUX.1, SD3 and Z-Image have, others are exported as PEFT files");
+        "the model's family has no names in kohya's format; FLUX.1, SD3 and Z-Image have, others are exported as PEFT "
+        "files");
   }
   ASSIGN_OR_RETURN(const auto modules, ByName(adapter, names));
   std::map<std::string, at::Tensor> tensors;
