@@ -163,7 +163,10 @@ DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescriptio
 
 std::vector<std::string> DefaultTargetModules(const ModelDescription& model) {
   std::vector<std::string> modules = {"to_q", "to_k", "to_v", "to_out.0"};
-  if (model.transformer.exchange.joint_text()) {
+  const auto has_text_stream = [](const parallel::BlockExchange& block) {
+    return block.kind == parallel::BlockKind::kJoint;
+  };
+  if (std::ranges::any_of(model.transformer.exchange.blocks, has_text_stream)) {
     modules.insert(modules.end(), {"add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"});
   }
   return modules;

@@ -202,6 +202,11 @@ TEST(ModelTrainingTest, TextInTheSameAttentionHasProjectionsOfItsOwn) {
   EXPECT_THAT(DefaultTargetModules(Flux()),
               ElementsAre("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"));
   EXPECT_THAT(DefaultTargetModules({}), ElementsAre("to_q", "to_k", "to_v", "to_out.0"));
+  ModelDescription one_stream = Flux();
+  for (parallel::BlockExchange& block : one_stream.transformer.exchange.blocks) {
+    block.kind = parallel::BlockKind::kUnified;
+  }
+  EXPECT_THAT(DefaultTargetModules(one_stream), ElementsAre("to_q", "to_k", "to_v", "to_out.0"));
 }
 
 TEST(CheckPredictionTypeTest, AFlowIsTrainedToNothingElse) {
