@@ -194,6 +194,10 @@ absl::Status GroupSession::MakeProbePicture() {
   ASSIGN_OR_RETURN(const ProbePictures pictures, ProbePictures::For(options_.model.pictures));
   job.images = pictures.images();
   job.mask = pictures.mask();
+  const absl::Status made = MakeSteps(job, /*decode=*/true);
+  if (!absl::IsInvalidArgument(made)) return made;
+  // Some schedules have at least two steps: those whose last one must begin below pure noise.
+  job.steps = 2;
   return MakeSteps(job, /*decode=*/true);
 }
 
