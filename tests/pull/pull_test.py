@@ -219,7 +219,7 @@ class PullTest(unittest.TestCase):
         self.assertIn("there is no model of org/other", self.pull(self.start_hub(), code=3, name="org/other").errors)
         done = self.pull(self.start_hub(), code=2, name="flux")
         self.assertIn("model is 'flux'; valid is ORG/NAME", done.errors)
-        self.assertIn("did you mean black-forest-labs/FLUX.1-schnell", done.errors)
+        self.assertIn("did you mean black-forest-labs/FLUX.2-klein-4B", done.errors)
         self.assertIn("HF_ENDPOINT is 'ftp://x'", self.pull(self.start_hub(), code=2, HF_ENDPOINT="ftp://x").errors)
 
     def test_an_unsupported_family_is_named_before_anything_is_downloaded(self):
