@@ -115,10 +115,9 @@ absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder) {
                           .prediction_features = features,
                           .blocks = {},
                           .long_skips = {}};
-  for (int64_t i = 0; i < transformer.layers; ++i) {
-    description.exchange.blocks.push_back(
-        {.kind = parallel::BlockKind::kJoint, .text_ends = i + 1 == transformer.layers});
-  }
+  // The text's result of the last block is not used. It is computed nevertheless, because reference pictures go with
+  // the text.
+  description.exchange.blocks.resize(static_cast<size_t>(transformer.layers), {.kind = parallel::BlockKind::kJoint});
   description.options = {control::prompt_option::kTrueCfgScale};
   description.cost.guidance_is_input = true;
   DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);

@@ -196,10 +196,7 @@ void QwenImageTransformer::Block(int index, BlockState& state, const Conditionin
                                                   .keys = parallel::TokenRows::kTextThenImage})
                                   .flatten(2);
   state.image = block.image.Finish(state.image, attended.narrow(1, t, n), of_image, context);
-  // The text after the last block is not used.
-  if (index + 1 < num_blocks()) {
-    state.text = block.text.Finish(state.text, attended.narrow(1, 0, t), of_text, context);
-  }
+  state.text = block.text.Finish(state.text, attended.narrow(1, 0, t), of_text, context);
   MoveReferencesToText(conditioning.references, state);
 }
 
