@@ -244,11 +244,19 @@ TEST_P(FamilyPromptTest, EveryRankHasWhatTheFirstEncodedAndOnlyItHasEncoders) {
     });
     ASSERT_TRUE(prompts[0].ok()) << prompts[0].status();
     EXPECT_FALSE(prompts[0]->guidance.branches.empty());
-    EXPECT_EQ(weight_bytes[0] > other_bytes, description_.max_sequence_length > 0);
+    EXPECT_EQ(weight_bytes[0] > weight_bytes[1], description_.max_sequence_length > 0);
     for (size_t r = 1; r < prompts.size(); ++r) {
       ASSERT_TRUE(prompts[r].ok()) << prompts[r].status();
       ExpectSame(*prompts[r], *prompts[0]);
-      EXPECT_EQ(weight_bytes[r], other_bytes);
+      EXPECT_EQ(weight_bytes[r], weight_bytes[1]);
+      // Files of other autoencoders have tensors that are not used or not as a whole.
+      const auto vae = folder_.components().find("vae");
+      if (vae != folder_.components().end() && vae->second.class_name == "AutoencoderKL") {
+        EXPECT_EQ(weight_bytes[r], other_bytes);
+      } else {
+        EXPECT_LT(weight_bytes[r], other_bytes);
+        EXPECT_GT(weight_bytes[r], other_bytes / 2);
+      }
     }
   }
 }

@@ -136,7 +136,7 @@ TEST_F(ModelLocationTest, GivesTheCommandThatDownloadsWhatTheCacheLacks) {
 
 TEST_F(ModelLocationTest, SuggestsThePublishedModelsThatMayBeMeantAndWhetherTheyAreHere) {
   EXPECT_THAT(ErrorOf("flux"),
-              HasSubstr("; download with: tessera pull black-forest-labs/FLUX.1-schnell, download with: "
+              HasSubstr(", download with: tessera pull black-forest-labs/FLUX.1-schnell, download with: "
                         "tessera pull black-forest-labs/FLUX.1-dev"));
   setenv("HF_HUB_CACHE", (folder_ / "cache").c_str(), 1);
   AddCached("cache/models--black-forest-labs--FLUX.1-dev", "1", "1");
