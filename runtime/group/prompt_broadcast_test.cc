@@ -204,6 +204,17 @@ TEST(PromptBroadcastTest, ADescriptionOfImpossibleLengthIsAnErrorOfTheGroup) {
 
 class FamilyPromptTest : public testing::TestWithParam<const char*> {
  protected:
+  // A plan counts the files' tensors. Those of some autoencoders are not used, or not as a whole.
+  void ExpectBytes(int64_t bytes, int64_t planned) const {
+    const auto vae = folder_.components().find("vae");
+    if (vae != folder_.components().end() && vae->second.class_name == "AutoencoderKL") {
+      EXPECT_EQ(bytes, planned);
+    } else {
+      EXPECT_LT(bytes, planned);
+      EXPECT_GT(bytes, planned / 2);
+    }
+  }
+
   const models::ModelFolder folder_ = *models::ModelFolder::Open(GoldenPipeline(GetParam()));
   const models::FamilyEntry& entry_ = **models::FindFamily(folder_.class_name());
   const models::FamilyDescription description_ = *entry_.describe(folder_);
@@ -249,14 +260,7 @@ TEST_P(FamilyPromptTest, EveryRankHasWhatTheFirstEncodedAndOnlyItHasEncoders) {
       ASSERT_TRUE(prompts[r].ok()) << prompts[r].status();
       ExpectSame(*prompts[r], *prompts[0]);
       EXPECT_EQ(weight_bytes[r], weight_bytes[1]);
-      // Files of other autoencoders have tensors that are not used or not as a whole.
-      const auto vae = folder_.components().find("vae");
-      if (vae != folder_.components().end() && vae->second.class_name == "AutoencoderKL") {
-        EXPECT_EQ(weight_bytes[r], other_bytes);
-      } else {
-        EXPECT_LT(weight_bytes[r], other_bytes);
-        EXPECT_GT(weight_bytes[r], other_bytes / 2);
-      }
+      ExpectBytes(weight_bytes[r], other_bytes);
     }
   }
 }
@@ -276,7 +280,7 @@ TEST_P(FamilyPromptTest, ARankThatDoesNotEncodeReadsNoEncodersWeights) {
   ASSERT_TRUE(family.ok()) << family.status();
   const absl::StatusOr<models::LoadPlan> plan = models::PlanLoad(*folder, {.encodes_prompts = false});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->host.resident, (*family)->weight_bytes());
+  ExpectBytes((*family)->weight_bytes(), plan->host.resident);
   if (description_.max_sequence_length == 0) return;
   EXPECT_FALSE(entry_.load(*folder, {}).ok());
   parallel::SingleRank one;
