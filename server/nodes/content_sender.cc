@@ -73,7 +73,9 @@ void ContentSender::SendPiece(const std::string& digest, const std::string& part
 absl::Status ContentSender::WaitUntil(absl::FunctionRef<bool()> reached) {
   std::unique_lock lock(mutex_);
   while (true) {
-    if (ended_) return absl::UnavailableError("the rank ended while a content was sent to its host");
+    if (ended_) {
+      return absl::UnavailableError(absl::StrCat("while a content was sent to its host, the rank ", *ended_));
+    }
     if (!state_.error().empty()) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the host of a rank does not take a content: ", state_.error().substr(0, kMostReasonBytes)));
@@ -94,9 +96,9 @@ void ContentSender::OnState(const internal::ContentState& state) {
   changed_.notify_all();
 }
 
-void ContentSender::OnEnded() {
+void ContentSender::OnEnded(const std::string& state) {
   const std::lock_guard lock(mutex_);
-  ended_ = true;
+  ended_ = state;
   changed_.notify_all();
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -32,7 +33,8 @@ class ContentSender final {
 
   // These may be called on any thread.
   void OnState(const internal::ContentState& state);
-  void OnEnded();  // the rank has ended, and so does Bring
+  // The rank has ended, and so does Bring. `state` says how, such as "is lost with its node: …".
+  void OnEnded(const std::string& state);
 
  private:
   absl::Status SendFile(const std::string& digest, const std::string& path, const std::string& part);
@@ -47,7 +49,8 @@ class ContentSender final {
   std::condition_variable changed_;
   // Guarded by mutex_.
   internal::ContentState state_;  // of the current content
-  bool has_answered_ = false, ended_ = false;
+  bool has_answered_ = false;
+  std::optional<std::string> ended_;  // how the rank ended
 };
 
 }  // namespace tessera::server

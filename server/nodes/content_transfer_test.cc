@@ -27,7 +27,7 @@ class Node {
   }
   // The next pieces are changed before they arrive.
   void Damage() { damages_ = true; }
-  void EndRank() { sender_.OnEnded(); }
+  void EndRank() { sender_.OnEnded("exited with status 3"); }
   size_t sent_bytes() const { return sent_bytes_; }
   ContentStore& contents() { return *contents_; }
 
@@ -110,7 +110,7 @@ TEST_F(ContentTransferTest, FewBytesAreSentBeforeTheNodeHasWrittenThemAndTheEndO
     internal::ContentState lacks;
     lacks.set_digest(piece.digest());
     if (piece.begins()) to->OnState(lacks);
-    if (sent >= kContentWindowBytes) to->OnEnded();
+    if (sent >= kContentWindowBytes) to->OnEnded("exited with status 3");
   });
   to = &sender;
   const std::string here = PathHere(file_);

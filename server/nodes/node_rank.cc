@@ -42,7 +42,7 @@ void NodeRankState::OnEnded(const std::string& state, const std::string& last_ou
     stopped_ = false;
     changed_.notify_all();
   }
-  content_.OnEnded();
+  content_.OnEnded(state);
   pump_->Finish();
 }
 
