@@ -69,12 +69,12 @@ struct ZImageTransformer::Layer {
 
   LinearOptions Options(LinearRole role) const { return {.role = role, .bias = false, .tokens = tokens}; }
 
-  parallel::Projection Project(const at::Tensor& x, const at::Tensor& scale, kernels::RotaryTables rotary,
+  parallel::Projection Project(const at::Tensor& x, const at::Tensor& scale,
                                const parallel::ForwardContext& context) const {
     return {.packed = qkv.Forward(Scaled(kernels::RmsNorm(x, attention_norm, eps), scale), context),
             .query_norm = {.weight = query_norm, .bias = {}, .eps = kHeadNormEps},
             .key_norm = {.weight = key_norm, .bias = {}, .eps = kHeadNormEps},
-            .rotary = std::move(rotary)};
+            .rotary = {}};
   }
 
   // Adds the attention's result [b, tokens, h, d] and the MLP to x. m: scale and gate of the attention, then of the
@@ -181,7 +181,7 @@ PromptState ZImageTransformer::Read(const at::Tensor& text, const std::vector<at
   const kernels::RotaryTables rotary{.cos = positions.cos, .sin = positions.sin};
   const std::vector<at::Tensor> no_modulation(4);
   for (const Layer& layer : text_layers_) {
-    const parallel::Projection projected = layer.Project(x, {}, rotary, context);
+    const parallel::Projection projected = layer.Project(x, {}, context);
     const std::vector<at::Tensor> qkv = projected.packed.chunk(3, -1);
     const auto heads = [&](const at::Tensor& packed, const kernels::HeadNorm& norm) {
       return kernels::HeadsNormRope(packed, config_.head_dim(), norm, rotary);
@@ -225,12 +225,15 @@ void ZImageTransformer::Block(int index, BlockState& state, const Conditioning& 
   const Layer& layer = layers_[static_cast<size_t>(index)];
   const bool with_text = index >= config_.refiners;
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(4, -1);
-  const int64_t t = state.text.size(1), n = state.image.size(1), first = with_text ? 0 : t;
+  const int64_t t = state.text.size(1), n = state.image.size(1);
   const at::Tensor x = with_text ? at::cat({state.text, state.image}, 1) : state.image;
-  const kernels::RotaryTables rotary{.cos = conditioning.cos.narrow(0, first, x.size(1)),
-                                     .sin = conditioning.sin.narrow(0, first, x.size(1))};
+  parallel::Projection projected = layer.Project(x, m[0], context);
+  // The product may return more tokens than it was given, if tensor ranks share them out. Those of the text come first.
+  const int64_t tokens = projected.packed.size(1), first = with_text ? 0 : conditioning.cos.size(0) - tokens;
+  projected.rotary = {.cos = conditioning.cos.narrow(0, first, tokens),
+                      .sin = conditioning.sin.narrow(0, first, tokens)};
   const at::Tensor attended =
-      context.attention.Attend(index, {.projections = {layer.Project(x, m[0], rotary, context)},
+      context.attention.Attend(index, {.projections = {std::move(projected)},
                                        .head_dim = config_.head_dim(),
                                        .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim())),
                                        .queries = *layer.tokens,

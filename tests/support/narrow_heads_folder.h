@@ -16,15 +16,16 @@
 #include "base/macros/status_macros.h"
 #include "models/weights/safetensors_writer.h"
 #include "models/weights/weight_folder.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
 
 class NarrowHeadsFolder {
  public:
-  // `model` is a folder of tests/golden/pipelines.
+  // `model` is a pipeline of the golden sets.
   explicit NarrowHeadsFolder(const std::string& model) {
-    const std::string golden = absl::StrCat("tests/golden/pipelines/", model);
+    const std::string golden = GoldenPipeline(model);
     std::filesystem::copy(golden, path(), std::filesystem::copy_options::recursive);
     std::filesystem::remove_all(path() + "/transformer");
     std::stringstream config;
@@ -33,7 +34,11 @@ class NarrowHeadsFolder {
                   absl::StrReplaceAll(config.str(), {{"\"num_attention_heads\": 4", "\"num_attention_heads\": 8"},
                                                      {"\"attention_head_dim\": 16", "\"attention_head_dim\": 8"},
                                                      {"\"attention_head_dim\": 24", "\"attention_head_dim\": 12"},
-                                                     {"4,\n    6,\n    6", "2,\n    2,\n    4"}}));
+                                                     {"\"n_heads\": 4", "\"n_heads\": 8"},
+                                                     {"\"n_kv_heads\": 4", "\"n_kv_heads\": 8"},
+                                                     {"4,\n    6,\n    6", "2,\n    2,\n    4"},
+                                                     {"4,\n    2,\n    6", "2,\n    2,\n    2"},
+                                                     {"4,\n    4,\n    4,\n    4", "2,\n    2,\n    2,\n    2"}}));
     const absl::Status written = WriteWeights(golden + "/transformer");
     EXPECT_TRUE(written.ok()) << written;
   }

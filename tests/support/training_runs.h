@@ -243,11 +243,16 @@ class TrainingRuns {
   // otherwise A would have no gradient. `staged`: the family has only some of the blocks.
   static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard,
                                          bool staged = false) {
-    std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0", "net.0.proj", "net.2", "linear_1"};
+    std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0"};
     std::vector<std::string> modules;
     const models::AdaptableModel adaptable = family.adaptable();
     for (const models::ProductSpec& product : adaptable.components.at("transformer")) {
       modules.push_back(product.name);
+      // Products of an MLP and of the timestep's embedding.
+      for (const char* const other : {"net.0.proj", "net.2", "linear_1", "ff.linear_in", "ff.linear_out",
+                                      "to_qkv_mlp_proj", "feed_forward.w1", "feed_forward.w2", "mlp.0"}) {
+        if (product.name.ends_with(other)) targets.push_back(other);
+      }
       if (product.name.ends_with("norm.linear")) targets.push_back("norm.linear");
       if (product.name.ends_with("proj_mlp")) targets.insert(targets.end(), {"proj_mlp", "proj_out"});
     }
