@@ -46,8 +46,10 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
              .state = StateOf(record),
              .created = record.created,
              .expires = context.store.ExpiryOf(record),
-             .steps_done = tasks.StepsDone(record.id),
              .error = ErrorOf(record)};
+  // Attempts that are still being stopped are not part of a job that has ended: what it reports changes no more.
+  const bool ended = IsEnded(job.state);
+  if (!ended) job.steps_done = tasks.StepsDone(record.id);
   const ServedModels::Model model = context.models.Find(record.request->model);
   if (model != nullptr) {
     JobRequest request = *record.request;
@@ -56,7 +58,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
   }
   for (const TaskRecord& task : record.tasks) {
     if (task.started.has_value()) job.started = std::min(job.started.value_or(*task.started), *task.started);
-    if (IsEnded(job.state) && task.ended.has_value()) {
+    if (ended && task.ended.has_value()) {
       job.ended = std::max(job.ended.value_or(*task.ended), *task.ended);
     }
     if (const std::optional<int64_t> position = scheduler.admission().QueuePosition(task.id); position.has_value()) {
@@ -65,7 +67,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
         job.expected_wait = ExpectedWaitOf(scheduler, task.id);
       }
     }
-    const LiveTask* live = tasks.Find(task.id);
+    const LiveTask* live = ended ? nullptr : tasks.Find(task.id);
     const int32_t steps = live != nullptr ? live->plan.steps : control::ExpectedSteps(record.request->parameters);
     job.steps_total += steps;
     if (live != nullptr && live->attempt.has_value()) {

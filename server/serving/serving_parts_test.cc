@@ -112,6 +112,27 @@ struct CountedTask {
   TaskId task = 0;
 };
 
+// Between the write of an end and the moment when the task is forgotten, a job is read as it will be read from then on.
+TEST(ServingPartsTest, AJobThatHasEndedReportsNothingOfTheAttemptThatIsNotForgottenYet) {
+  CountedTask counted;
+  const auto job = [&] {
+    const ServiceMonitor::Lock lock = counted.parts.monitor.Acquire();
+    return JobOf(counted.parts.context, lock, *counted.parts.store.Get(kTenant, counted.parts.job));
+  };
+  EXPECT_EQ(job().layout, "serial");
+  EXPECT_EQ(job().steps_done, 1);
+  std::optional<TaskAttempt> attempt;
+  {
+    const ServiceMonitor::Lock lock = counted.parts.monitor.Acquire();
+    attempt = counted.parts.monitor.tasks(lock).Find(counted.task)->attempt;
+  }
+  ASSERT_TRUE(attempt.has_value());
+  ASSERT_TRUE(counted.parts.store.Fail(*attempt, absl::InternalError("x"), {}).ok());
+  EXPECT_EQ(job().state, JobState::kFailed);
+  EXPECT_EQ(job().layout, "");
+  EXPECT_EQ(job().steps_done, 0);
+}
+
 TEST(ServingPartsTest, TheUsageOfAnImageIsThatOfTheRunThatMadeIt) {
   CountedTask counted;
   counted.parts.jobs.OnDied(kGroup, absl::UnavailableError("the worker died"), /*blameless=*/true);
