@@ -115,33 +115,34 @@ TEST_F(AdoptionTest, WorkersAreAdoptedAgainAndAgainInGroupsOfSeveral) {
 
 TEST_F(AdoptionTest, AJobInTheMiddleIsMadeAgainAndItsImageIsTheSame) {
   Configure("cfg=2");
-  StartServer();
-  Generate();
-  const auto image_of = [&](const std::string& job) {
-    HttpTestClient events(port_, absl::Seconds(60));
-    events.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    EXPECT_THAT(events.ReadUntil("event: done"), HasSubstr("event: done"));
-    const TestResponse about = HttpTestClient(port_).Call("GET", "/v1/jobs/" + job);
-    EXPECT_EQ(about.status, 200) << about.body;
-    const boost::json::value value = boost::json::parse(about.body);
-    const std::string image(value.at("images").at(0).at("id").as_string());
-    return HttpTestClient(port_).Call("GET", "/v1/images/" + image).body;
-  };
+  const std::string permits = absl::StrCat(WorkFolder(), "/permits");
+  Write("permits", "...");
+  StartServer(absl::StrCat("permits=", permits));
   const auto submit = [&] {
     const TestResponse accepted = HttpTestClient(port_).Call("POST", "/v1/jobs", kLongJob);
     EXPECT_EQ(accepted.status, 202) << accepted.body;
     return std::string(boost::json::parse(accepted.body).at("id").as_string());
   };
-  const std::string undisturbed = image_of(submit());
-  const std::string job = submit();
-  {
+  const auto value_of = [&](const std::string& job) {
+    const TestResponse about = HttpTestClient(port_).Call("GET", "/v1/jobs/" + job);
+    EXPECT_EQ(about.status, 200) << about.body;
+    return boost::json::parse(about.body);
+  };
+  const auto image_of = [&](const std::string& job) {
     HttpTestClient events(port_, absl::Seconds(60));
     events.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    EXPECT_THAT(events.ReadUntil("event: step"), HasSubstr("event: step"));
-  }
+    EXPECT_THAT(events.ReadUntil("event: done"), HasSubstr("event: done"));
+    const std::string image(value_of(job).at("images").at(0).at("id").as_string());
+    return HttpTestClient(port_).Call("GET", "/v1/images/" + image).body;
+  };
+  const std::string job = submit();
+  WaitUntil("the job is in the middle", [&] { return value_of(job).at("steps_done").as_int64() == 3; });
   KillServer();
+  std::filesystem::resize_file(permits, 1'000'000);
   StartServer();
-  EXPECT_EQ(image_of(job), undisturbed);
+  const std::string image = image_of(job);
+  EXPECT_THAT(image, HasSubstr("PNG"));
+  EXPECT_EQ(image, image_of(submit())) << "an undisturbed job has another image";
   StopServer();
 }
 

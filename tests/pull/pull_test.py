@@ -323,8 +323,10 @@ class PullTest(unittest.TestCase):
 
                 sha = hub.files[BIG].sha256
                 is_big = lambda handler: hubs.in_storage(handler) and sha in handler.path
+                # The last piece has fewer bytes than a cut leaves, so a cut would not change it.
+                is_first_piece = lambda handler: is_big(handler) and handler.headers["Range"].startswith("bytes=0-")
                 hub.faults.append(hubs.times(3, lambda handler: is_big(handler) and cut.is_set(), hubs.answer_with(status)))
-                hub.faults.append(hubs.times(1, is_big, cut_and_expire))
+                hub.faults.append(hubs.times(1, is_first_piece, cut_and_expire))
                 self.pull(hub)
                 self.assert_pulled()
                 self.assertIn(1_000_000, [int(each[6:].split("-")[0]) % PIECE for each in self.ranges(hub)])
