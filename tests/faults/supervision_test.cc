@@ -11,7 +11,6 @@ namespace tessera {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TestServerOptions Options() {
   return {.worker = FAKE_WORKER, .script = "", .groups = {"{model: TINY, layout: serial}"}};
@@ -50,7 +49,7 @@ TEST(SupervisionTest, CrashesOfEveryServerInTurnLoseNothing) {
   }
   EXPECT_EQ(server.Ended(job), "done");
   EXPECT_THAT(server.Workers(), ElementsAre(worker));
-  EXPECT_THAT(server.process().errors(), HasSubstr("signal 6"));
+  server.WaitUntilLogged("signal 6");
   EXPECT_EQ(server.Terminate(), 0);
 }
 

@@ -108,6 +108,11 @@ void TestServer::WaitUntilReady() {
   WaitUntil("ready", [this] { return Call("GET", "/readyz").status == 200; });
 }
 
+void TestServer::WaitUntilLogged(const std::string& text) const {
+  const bool logged = WaitUntil(text, [&] { return absl::StrContains(process_->errors(), text); });
+  EXPECT_TRUE(logged) << "the server logged:\n" << process_->errors();
+}
+
 void TestServer::Kill() {
   process_->Signal(SIGKILL);
   process_->Wait();

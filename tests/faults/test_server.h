@@ -52,6 +52,8 @@ class TestServer {
   void Kill();      // sends SIGKILL and waits for the end of the process
   int Terminate();  // sends SIGTERM and returns the exit code
   ChildProcess& process() { return *process_; }
+  // Waits until the log has this text: a thread writes it, perhaps later than the server has answered.
+  void WaitUntilLogged(const std::string& text) const;
   // Returns the serving process, which is a child of the supervisor process(). No value and a failed test if there is
   // none.
   std::optional<pid_t> ServingProcess() const;
