@@ -66,9 +66,9 @@ class JobTest(PageCase):
     script = "step-time=20"
 
     def test_places_in_the_queue_are_shown_and_a_job_is_cancelled(self):
-        self.submit(prompt="a gated apple")
+        self.submit(prompt="a gated apple", size="64x64")
         self.browser.wait_for_text("#about .state", "Started")
-        self.submit(prompt="second")
+        self.submit(prompt="second", size="128x128")  # waits: it shares no batch with the other
         self.browser.wait_for_text("#about .state", "Next in the queue")
         self.submit(prompt="third")
         self.browser.wait_for_text("#about .state", "1 image before it")
