@@ -366,7 +366,7 @@ class PullTest(unittest.TestCase):
         release = threading.Event()
         self.addCleanup(release.set)
         hub.faults.append(hubs.times(1, hubs.in_storage, hubs.stall_after(1000, release)))
-        self.assertIn("timed out", self.pull(hub, "--timeout", "5").errors)
+        self.assertIn("timed out", self.pull(hub, "--timeout", "1").errors)
         self.assert_pulled()
 
     def test_a_full_disk_is_an_error_and_what_arrived_is_used_later(self):
