@@ -153,6 +153,7 @@ class IdleHourTest : public ClockJumpTest {
  protected:
   IdleHourTest() {
     server_.options().grpc = "{port: 0}";
+    server_.options().settings = "limits: {idle_time: 5m}\n";  // far above the minute that passes between two calls
     server_.options().script = "step-time=20";
     EXPECT_TRUE(server_.Start());
     server_.WaitUntilReady();
