@@ -312,7 +312,7 @@ class NodeRefusalsTest : public ::testing::Test {
     WaitUntil(why, [&] { return absl::StrContains(cluster_.server().process().errors(), why); });
   }
 
-  // Runs the node until it gives up with this error. A server that stands still for a second seems to be absent instead.
+  // Runs the node until it gives up with this error. To a node, a server that stands still for a second is absent.
   void ExpectGivesUp(const std::string& name, const NodeCluster::Node& node, const std::string& why) {
     std::string errors;
     const bool given_up = WaitUntil(why, [&] {
