@@ -79,10 +79,10 @@ TEST_F(DeviceMemoryTest, AnAdoptedGroupKeepsItsBounds) {
   TestServer& server = Make("memory=4096");
   ASSERT_TRUE(server.Start());
   server.WaitUntilReady();
-  const std::vector<pid_t> workers = server.Workers();
-  server.Kill();
-  ASSERT_TRUE(server.Start());
-  server.WaitUntilReady();
+  const std::vector<pid_t> workers = server.ReplaceBy([&] {
+    server.Kill();
+    ASSERT_TRUE(server.Start());
+  });
   EXPECT_EQ(server.Workers(), workers);
   ExpectRefused();
 }

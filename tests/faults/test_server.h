@@ -7,6 +7,7 @@
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,6 +60,10 @@ class TestServer {
   std::optional<pid_t> ServingProcess() const;
   // Kills the serving process with `signal` and asserts that it ends.
   void CrashServingProcess(int signal) const;
+  // Calls `change`, which ends the server or its serving process and lets the next one start, and waits until that is
+  // ready; again and again until this took less than half of the time that workers have to be adopted. Returns the
+  // workers before the last change.
+  std::vector<pid_t> ReplaceBy(const std::function<void()>& change);
   // Starts a server that must fail to start, and returns its error output.
   std::string ErrorsOfStart();
 
