@@ -104,7 +104,7 @@ absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder) {
   DescribeSizes(configs.autoencoder, kPatch, kDefaultLatentSide, kMaxSide, description);
   description.default_steps = kSteps;
   description.default_guidance_scale = 0;  // true guidance only
-  description.pictures = control::PictureInput::kStart;
+  description.pictures = control::kStartsFromPicture;
   description.default_max_sequence_length = kDefaultTokens;
   description.max_sequence_length = kMaxTokens;
   description.heads = transformer.heads;

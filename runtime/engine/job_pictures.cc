@@ -10,10 +10,10 @@
 #include "control/parameters/picture_input.h"
 #include "control/pictures/blur.h"
 #include "control/pictures/fit_picture.h"
-#include "control/pictures/kontext_size.h"
 #include "control/pictures/mask.h"
 #include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/reference_size.h"
 
 namespace tessera::runtime {
 namespace {
@@ -57,19 +57,18 @@ absl::StatusOr<control::Frames> KeptPixels::Over(const control::Frames& image) c
 }
 
 absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
-                                         std::span<const control::PictureUse> mask, control::PictureInput use,
+                                         std::span<const control::PictureUse> mask, const control::PictureRules& rules,
                                          int64_t height, int64_t width) {
   JobPictures pictures;
-  control::Frames last;
+  control::Frames first;
   const control::PictureSize size{.width = static_cast<int>(width), .height = static_cast<int>(height)};
   for (const control::PictureUse& picture : images) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
-    control::PictureSize fitted = size;
-    if (use == control::PictureInput::kReference) {
-      ASSIGN_OR_RETURN(fitted, control::KontextPictureSize({stored.width, stored.height}, /*auto_resize=*/true));
-    }
-    ASSIGN_OR_RETURN(last, control::Resize(stored, fitted.width, fitted.height));
-    pictures.inputs.pictures.push_back(PictureValues(last));
+    const bool begins = first.bytes.empty() && control::BeginsFromPicture(rules, !mask.empty());
+    ASSIGN_OR_RETURN(control::Frames fitted,
+                     begins ? control::FitStart(rules.fit, stored, size) : control::FitReference(rules.fit, stored));
+    pictures.inputs.pictures.push_back(PictureValues(fitted));
+    if (first.bytes.empty()) first = std::move(fitted);
   }
   for (const control::PictureUse& use_of_mask : mask) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(use_of_mask, "the mask"));
@@ -77,7 +76,7 @@ absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> im
                      control::PrepareMask(stored, size.width, size.height, control::FitMode::kStretch));
     pictures.inputs.mask = MaskValues(binary);
     ASSIGN_OR_RETURN(control::Frames feathered, Feathered(binary));
-    pictures.kept = KeptPixels{.picture = last, .mask = std::move(feathered)};
+    pictures.kept = KeptPixels{.picture = first, .mask = std::move(feathered)};
   }
   return pictures;
 }

@@ -13,7 +13,7 @@
 #include "runtime/denoising/picture_inputs.h"
 
 namespace tessera::control {
-enum class PictureInput : uint8_t;
+struct PictureRules;
 }
 
 namespace tessera::runtime {
@@ -44,11 +44,11 @@ struct JobPictures {
 };
 
 // Returns a job's pictures and mask in host memory, in fp32, for an image that is generated at height x width pixels:
-// stretched to it with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the
-// size that the model prefers for them. DATA_LOSS if a file is missing, is not the one of its digest, or is no such
-// picture.
+// stretched to it with Pillow's Lanczos filter as the reference pipelines do, or, if the model looks at them, at the
+// sizes that it reads (control/pictures/reference_size.h). DATA_LOSS if a file is missing, is not the one of its
+// digest, or is no such picture.
 absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
-                                         std::span<const control::PictureUse> mask, control::PictureInput use,
+                                         std::span<const control::PictureUse> mask, const control::PictureRules& rules,
                                          int64_t height, int64_t width);
 
 }  // namespace tessera::runtime

@@ -40,7 +40,7 @@ control::PictureUse Use(const char* name) {
 }
 
 absl::StatusOr<JobPictures> Read() {
-  return ReadPictures(std::vector{Use("square.png")}, std::vector{Use("mask_hard.png")}, control::PictureInput::kStart,
+  return ReadPictures(std::vector{Use("square.png")}, std::vector{Use("mask_hard.png")}, control::kStartsFromPicture,
                       kSide, kSide);
 }
 

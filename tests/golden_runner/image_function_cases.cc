@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/picture_input.h"
 #include "control/pictures/blur.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/mask.h"
@@ -136,7 +137,8 @@ absl::Status RunMask(const Row& row, const Tensors& gold, Report& report) {
   ASSIGN_OR_RETURN(const Frames binary, control::PrepareMask(mask, width, height, control::FitMode::kStretch));
   Exact(row.prefix + "binary", TensorOf(binary.bytes.data(), {1, 1, height, width}), gold, report);
   const at::Tensor values = runtime::MaskValues(binary);
-  Exact(row.prefix + "latent", runtime::MaskOfLatents(values, height / 8, width / 8), gold, report);
+  Exact(row.prefix + "latent", runtime::MaskOfLatents(values, control::MaskRule::kFirstPixel, height / 8, width / 8),
+        gold, report);
   const at::Tensor channels = runtime::MaskChannels(values, height / 8, width / 8);
   Exact(row.prefix + "fill", channels, gold, report);
   Exact(row.prefix + "fill_packed", models::Patchify(channels, 2), gold, report);

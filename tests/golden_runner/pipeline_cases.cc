@@ -417,7 +417,7 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
   absl::StatusOr<models::FamilyDescription> description = (*entry)->describe(*folder);
   if (!description.ok()) return description.status();
-  if (test_case.kind == "image_pipeline" && description->pictures == control::PictureInput::kNone) {
+  if (test_case.kind == "image_pipeline" && description->pictures.use == control::PictureInput::kNone) {
     return absl::UnimplementedError(absl::StrCat(folder->class_name(), " with pictures"));
   }
   absl::StatusOr<runtime::SamplerConfig> sampler =

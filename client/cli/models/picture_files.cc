@@ -70,7 +70,7 @@ PictureFiles::~PictureFiles() {
   if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, control::PictureInput model) {
+absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, const control::PictureRules& model) {
   GivenPictures given;
   for (const std::string& path : options.images) {
     ASSIGN_OR_RETURN(control::PictureUse image, Add(path, options_.image));
@@ -83,8 +83,8 @@ absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, 
   if (!options.strength.empty()) {
     ASSIGN_OR_RETURN(given.strength, ParseNumber("strength", options.strength));
     RETURN_IF_ERROR(base::CheckValue("strength", std::nullopt, given.strength, control::kStrengths));
-  } else if (model == control::PictureInput::kStart && !given.images.empty()) {
-    given.strength = control::kUsualStrength;
+  } else if (!given.images.empty() && control::BeginsFromPicture(model, !given.mask.empty())) {
+    given.strength = model.usual_strength;
   }
   return given;
 }
