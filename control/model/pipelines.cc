@@ -29,7 +29,6 @@ constexpr OtherFamily kOtherFamilies[] = {
     {"StableDiffusion", "stable-diffusion-2", "Stable Diffusion 1 and 2"},
     {"StableCascade", "stable-cascade", "Stable Cascade"},
     {"StableVideo", "stable-video-diffusion", "Stable Video Diffusion"},
-    {"Flux2", "flux.2-dev", "FLUX.2 dev"},
     {"FluxControl", "flux.1-canny", "FLUX.1 with a control image"},
     {"FluxControl", "flux.1-depth", "FLUX.1 with a control image"},
     {"FluxPriorRedux", "flux.1-redux", "FLUX.1 Redux"},

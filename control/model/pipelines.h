@@ -14,7 +14,9 @@ struct PipelineClass {
 
 inline constexpr PipelineClass kPipelineClasses[] = {
     {"DiTPipeline", "DiT"},
+    {"Flux2KleinKVPipeline", "FLUX.2 klein KV"},
     {"Flux2KleinPipeline", "FLUX.2 klein"},
+    {"Flux2Pipeline", "FLUX.2 dev"},
     {"FluxFillPipeline", "FLUX.1 Fill"},
     {"FluxKontextPipeline", "FLUX.1 Kontext"},
     {"FluxPipeline", "FLUX.1"},

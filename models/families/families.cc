@@ -9,7 +9,9 @@ namespace {
 
 constexpr FamilyEntry kFamilies[] = {
     {"DiTPipeline", "dit", DescribeDit, LoadDit},
+    {"Flux2KleinKVPipeline", "flux2", DescribeFlux2KleinKv, LoadFlux2KleinKv},
     {"Flux2KleinPipeline", "flux2", DescribeFlux2Klein, LoadFlux2Klein},
+    {"Flux2Pipeline", "flux2", DescribeFlux2, LoadFlux2},
     {"FluxFillPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxKontextPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxPipeline", "flux", DescribeFlux, LoadFlux},

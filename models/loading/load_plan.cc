@@ -38,7 +38,9 @@ int64_t Product(int64_t a, int64_t b) {
 // Whether the tensor is of the larger model that a text encoder is a part of. A file may hold all of that model; such
 // tensors are never read.
 bool IsOfALargerModel(const std::string& tensor) {
-  for (const char* scope : {"decoder.", "lm_head.", "vision_model.", "visual_projection."}) {
+  for (const char* scope :
+       {"decoder.", "language_model.lm_head.", "lm_head.", "model.multi_modal_projector.", "model.vision_tower.",
+        "multi_modal_projector.", "vision_model.", "vision_tower.", "visual_projection."}) {
     if (tensor.starts_with(scope)) return true;
   }
   return false;

@@ -40,6 +40,13 @@ at::Tensor RotateHalves(const at::Tensor& x, const Positions& tables) {
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
 }
 
+// mask [b, t] → [b, t, 1]: the rows before which there are no tokens, nor are they one themselves. Undefined without a
+// mask.
+at::Tensor BlindRows(const at::Tensor& mask) {
+  if (!mask.defined() || base::Planted("padding_reads_padding")) return {};
+  return (mask.cumsum(1) == 0).unsqueeze(-1);
+}
+
 }  // namespace
 
 DecoderEncoder::Layer::Layer(const std::string& name, const DecoderConfig& config, ParamTable& table)
@@ -67,7 +74,9 @@ DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
     : config_(config),
       embedding_(Add(table, "embed_tokens.weight", {config.vocabulary, config.width})),
       final_norm_(Add(table, "norm.weight", {config.width})) {
-  table.IgnoreInFile("lm_head.weight");
+  for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) table.IgnoreInFile(name);
+  // What Mistral 3 reads pictures with, which is not used.
+  for (const char* scope : {"model.vision_tower.", "model.multi_modal_projector."}) table.IgnoreScopeInFile(scope);
   for (int64_t i = 0; i < config.layers; ++i) {
     table.EnterBlock(i);
     layers_.emplace_back(absl::StrCat("layers.", i, "."), config, table);
@@ -90,6 +99,8 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
     const at::Tensor normalised = norm.defined() ? kernels::RmsNorm(split.contiguous(), norm, config_.norm_eps) : split;
     return RotateHalves(normalised, tables).flatten(2);
   };
+  // Padding before the text sees no key, and therefore reads nothing.
+  const at::Tensor blind = BlindRows(input.mask);
   const TextAttentionOptions attention{
       .head_dim = config_.head_dim, .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)), .bias = bias};
   for (int64_t i = 0; i < config_.layers; ++i) {
@@ -101,8 +112,8 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
     const std::vector<at::Tensor> qkv =
         layer.qkv.Forward(kernels::RmsNorm(x, layer.attention_norm, config_.norm_eps), context)
             .split_with_sizes({queries, keys, keys}, -1);
-    const at::Tensor read =
-        TextAttention(heads(qkv[0], layer.query_norm), heads(qkv[1], layer.key_norm), qkv[2], attention);
+    at::Tensor read = TextAttention(heads(qkv[0], layer.query_norm), heads(qkv[1], layer.key_norm), qkv[2], attention);
+    if (blind.defined()) read = read.masked_fill(blind, 0);
     x = x + layer.out.Forward(read, context);
 
     const std::vector<at::Tensor> parts =
@@ -125,6 +136,8 @@ TextEncoderConfig DescriptionOf(const DecoderConfig& config) {
 }
 
 }  // namespace
+
+TextEncoderConfig ReadMistral3Encoder(base::ConfigReader& reader) { return DescriptionOf(ParseMistral3Config(reader)); }
 
 TextEncoderConfig ReadQwen3Encoder(base::ConfigReader& reader) { return DescriptionOf(ParseQwen3Config(reader)); }
 

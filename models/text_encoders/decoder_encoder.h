@@ -1,6 +1,6 @@
-// DecoderEncoder reads texts with a decoder-only language model: Qwen3 (Yang et al., 2025) and the text part of
-// Qwen2.5-VL (Bai et al., 2025). RMSNorm before each part, rotary positions, grouped keys and values, causal attention,
-// SwiGLU. The model's hidden states are its result; no token is generated.
+// DecoderEncoder reads texts with a decoder-only language model: Qwen3 (Yang et al., 2025), Mistral 3 (Mistral AI,
+// 2025) and the text part of Qwen2.5-VL (Bai et al., 2025). RMSNorm before each part, rotary positions, grouped keys
+// and values, causal attention, SwiGLU. The model's hidden states are its result; no token is generated.
 #pragma once
 
 #include <vector>

@@ -17,6 +17,7 @@ constexpr TextEncoderEntry kTextEncoders[] = {
     {"CLIPTextModel", ReadClipEncoder},
     {"CLIPTextModelWithProjection", ReadProjectedClipEncoder},
     {"BertModel", ReadBertEncoder},
+    {"Mistral3ForConditionalGeneration", ReadMistral3Encoder},
     {"Qwen3Model", ReadQwen3Encoder},
     {"Qwen3ForCausalLM", ReadQwen3Encoder},
     {"Qwen2_5_VLForConditionalGeneration", ReadQwen25VlEncoder},

@@ -54,6 +54,7 @@ TextEncoderConfig ReadT5Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadProjectedClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadBertEncoder(base::ConfigReader& reader);
+TextEncoderConfig ReadMistral3Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadQwen3Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadQwen25VlEncoder(base::ConfigReader& reader);
 

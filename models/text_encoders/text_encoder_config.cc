@@ -10,8 +10,8 @@ namespace {
 
 // Returns the base of rotary positions: published files have it at the top, transformers 5 writes it in
 // "rope_parameters". Scaled positions are an error.
-double RopeTheta(base::ConfigReader& reader) {
-  double theta = reader.Number("rope_theta", 10000, 1, 1e12);
+double RopeTheta(base::ConfigReader& reader, double usual) {
+  double theta = reader.Number("rope_theta", usual, 1, 1e12);
   for (const char* const key : {"rope_scaling", "rope_parameters"}) {
     const base::Json* const parameters = reader.json().Find(key);
     if (parameters == nullptr || parameters->is_null()) continue;
@@ -32,7 +32,7 @@ double RopeTheta(base::ConfigReader& reader) {
 }
 
 // Reads the fields that the decoders share. `head_dim` is the default; without one it is the width over the heads.
-DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> head_dim) {
+DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> head_dim, double rope_theta = 10000) {
   DecoderConfig config;
   config.vocabulary = reader.RequiredInt("vocab_size", 1, 10'000'000);
   config.width = reader.RequiredInt("hidden_size", 1, 65536);
@@ -44,7 +44,7 @@ DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> he
   config.layers = reader.RequiredInt("num_hidden_layers", 1, 1024);
   config.positions = reader.Int("max_position_embeddings", 32768, 1, 10'000'000);
   config.norm_eps = reader.Number("rms_norm_eps", 1e-6, 0, 1);
-  config.rope_theta = RopeTheta(reader);
+  config.rope_theta = RopeTheta(reader, rope_theta);
   reader.Choice("hidden_act", "silu", {"silu"});
   if (reader.Bool("use_sliding_window", false)) {
     reader.AddError("use_sliding_window", "a window of attention is not supported; it must be false");
@@ -130,6 +130,29 @@ DecoderConfig ParseQwen3Config(base::ConfigReader& reader) {
   config.qk_norm = true;
   config.qkv_bias = reader.Bool("attention_bias", false);
   if (config.qkv_bias) reader.AddError("attention_bias", "it must be false");
+  return config;
+}
+
+// Absent fields have the defaults of the reference's class.
+DecoderConfig ParseMistral3Config(base::ConfigReader& reader) {
+  reader.Ignore({"image_token_id", "image_token_index", "multimodal_projector_bias", "projector_hidden_act",
+                 "spatial_merge_size", "text_config", "vision_config", "vision_feature_layer"});
+  const base::Json* const nested = reader.json().Find("text_config");
+  absl::StatusOr<base::ConfigReader> text = absl::InvalidArgumentError("absent");
+  if (nested != nullptr) text = base::ConfigReader::FromJson(*nested, absl::StrCat(reader.name(), ": text_config"));
+  DecoderConfig config;
+  if (!text.ok()) {
+    reader.AddError("text_config", "it must be an object");
+    return config;
+  }
+  const base::Json* const window = nested->Find("sliding_window");
+  if (window != nullptr && !window->is_null()) {
+    text->AddError("sliding_window", "a window of attention is not supported; it must be null");
+  }
+  config = ParseDecoder(*text, std::nullopt, /*rope_theta=*/1e9);
+  if (const absl::Status read = text->status(); !read.ok()) {
+    reader.AddError("text_config", std::string(read.message()));
+  }
   return config;
 }
 

@@ -69,6 +69,8 @@ T5Config ParseT5Config(base::ConfigReader& reader);
 ClipConfig ParseClipConfig(base::ConfigReader& reader, bool projected);
 BertConfig ParseBertConfig(base::ConfigReader& reader);
 DecoderConfig ParseQwen3Config(base::ConfigReader& reader);
+// The part of Mistral 3 that reads texts, in "text_config".
+DecoderConfig ParseMistral3Config(base::ConfigReader& reader);
 // The part of the model that reads texts, whether its fields are at the top, as in published files, or in
 // "text_config", as transformers 5 writes them.
 DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader);

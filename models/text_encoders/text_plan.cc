@@ -11,14 +11,16 @@ namespace tessera::models {
 
 std::string TextPlan::Key() const {
   const int shown_side = side ? static_cast<int>(*side) : -1;
-  return absl::StrCat(before.size(), ":", before, after.size(), ":", after, kept, ",", dropped, ",",
-                      static_cast<int>(padding), ",", shown_side, ",", absl::StrJoin(states, "."));
+  return absl::StrCat(before.size(), ":", before, after.size(), ":", after, has_frame ? "f" : "", kept, ",", dropped,
+                      ",", static_cast<int>(padding), ",", shown_side, ",", absl::StrJoin(states, "."));
 }
 
 absl::StatusOr<PlannedText> PlanText(const Tokenizer& tokenizer, const TextPlan& plan, const std::string& prompt,
                                      int64_t max_length, const std::string& field, const std::string& encoder) {
   const int64_t length = max_length + plan.dropped;
-  ASSIGN_OR_RETURN(TokenIds encoded, tokenizer.Encode(plan.before + prompt + plan.after, length, field));
+  const std::string whole = plan.before + prompt + plan.after;
+  ASSIGN_OR_RETURN(TokenIds encoded, plan.has_frame ? tokenizer.EncodeBare(whole, length, field)
+                                                    : tokenizer.Encode(whole, length, field));
   const auto tokens = static_cast<int64_t>(encoded.ids.size());
   if (tokens < plan.kept + plan.dropped) {
     return absl::InvalidArgumentError(absl::StrCat("the ", field, " has ", tokens, " tokens for ", encoder,

@@ -23,6 +23,7 @@ enum class PaddingSide { kRight, kLeft };
 struct TextPlan {
   // The template: the tokens are those of before + prompt + after, as one text.
   std::string before = "", after = "";
+  bool has_frame = false;  // the template has the tokenizer's start and end tokens, so that none are added
   // After the first `kept` tokens, the states of `dropped` tokens are not returned. They are those of the template, and
   // the maximum length of a text does not count them.
   int64_t kept = 0, dropped = 0;
