@@ -1,14 +1,20 @@
 #include "tests/golden_runner/case_pictures.h"
 
+#include <array>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/macros/status_macros.h"
+#include "control/parameters/picture_input.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/kontext_size.h"
 #include "control/pictures/mask.h"
 #include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/reference_size.h"
 #include "control/pictures/strength.h"
 #include "runtime/engine/job_pictures.h"
 
@@ -33,15 +39,32 @@ absl::StatusOr<control::Frames> ReadFirstPicture(const Case& test_case) {
   return control::DecodePicture(bytes);
 }
 
+// Whether the pipeline is one of FLUX.2 that begins from its first picture, whose size is that of the image.
+bool IsFlux2Inpainting(const Case& test_case) { return test_case.Text("pipeline") == "Flux2KleinInpaintPipeline"; }
+bool IsFlux2(const Case& test_case) { return test_case.Text("pipeline").starts_with("Flux2"); }
+
 // The region of the picture that is painted; none: all of it.
 absl::StatusOr<std::optional<control::PixelRegion>> RegionOf(const Case& test_case) {
   if (test_case.arguments.Find("padding_mask_crop") == nullptr) return std::nullopt;
   ASSIGN_OR_RETURN(const control::Frames mask, Read(test_case, "mask"));
-  ASSIGN_OR_RETURN(const control::PixelRegion region,
-                   control::MaskRegion(mask, static_cast<int>(test_case.Int("width", 0)),
-                                       static_cast<int>(test_case.Int("height", 0)),
-                                       static_cast<int>(test_case.Int("padding_mask_crop", 0))));
+  ASSIGN_OR_RETURN(const control::PictureSize size, SizeOf(test_case));
+  ASSIGN_OR_RETURN(
+      const control::PixelRegion region,
+      control::MaskRegion(mask, size.width, size.height, static_cast<int>(test_case.Int("padding_mask_crop", 0))));
   return region;
+}
+
+// The pictures of "images" as FLUX.2 reads them.
+absl::StatusOr<std::vector<at::Tensor>> References(const Case& test_case) {
+  std::vector<at::Tensor> values;
+  const base::Json* const list = test_case.arguments.Find("images");
+  for (const base::Json& file : list != nullptr ? list->items() : std::span<const base::Json>()) {
+    ASSIGN_OR_RETURN(const std::string bytes, control::ReadPictureFile(test_case.Path(*file.AsString())));
+    ASSIGN_OR_RETURN(const control::Frames picture, control::DecodePicture(bytes));
+    ASSIGN_OR_RETURN(const control::Frames fitted, control::FitReference(control::ReferenceFit::kFlux2, picture));
+    values.push_back(runtime::PictureValues(fitted));
+  }
+  return values;
 }
 
 }  // namespace
@@ -49,6 +72,16 @@ absl::StatusOr<std::optional<control::PixelRegion>> RegionOf(const Case& test_ca
 absl::StatusOr<control::PictureSize> SizeOf(const Case& test_case) {
   control::PictureSize size{.width = static_cast<int>(test_case.Int("width", 0)),
                             .height = static_cast<int>(test_case.Int("height", 0))};
+  if (IsFlux2(test_case) && !FirstPicture(test_case).empty()) {
+    ASSIGN_OR_RETURN(const control::Frames picture, ReadFirstPicture(test_case));
+    const bool begins = IsFlux2Inpainting(test_case);
+    const std::optional<control::PictureSize> usual = control::SizeOfResult(
+        control::ReferenceFit::kFlux2, std::array{control::PictureSize{picture.width, picture.height}}, begins);
+    if (!usual.has_value()) return absl::InvalidArgumentError("the first picture has no size");
+    if (size.width == 0 || begins) size.width = usual->width;
+    if (size.height == 0 || begins) size.height = usual->height;
+    return size;
+  }
   if (size.width > 0 || FirstPicture(test_case).empty()) return size;
   // The reference rounds the picture's own size down.
   constexpr int kMultiple = 16;
@@ -64,7 +97,9 @@ absl::StatusOr<runtime::PictureInputs> PreparedPictures(const Case& test_case) {
   ASSIGN_OR_RETURN(const control::PictureSize whole, SizeOf(test_case));
   const int width = whole.width, height = whole.height;
   const control::FitMode mode = region ? control::FitMode::kFill : control::FitMode::kStretch;
-  if (!FirstPicture(test_case).empty()) {
+  if (IsFlux2(test_case) && !IsFlux2Inpainting(test_case)) {
+    ASSIGN_OR_RETURN(inputs.pictures, References(test_case));
+  } else if (!FirstPicture(test_case).empty()) {
     ASSIGN_OR_RETURN(control::Frames picture, ReadFirstPicture(test_case));
     control::PictureSize size{.width = width, .height = height};
     // The reference's resize to preferred sizes was off.
@@ -74,8 +109,17 @@ absl::StatusOr<runtime::PictureInputs> PreparedPictures(const Case& test_case) {
     if (region) {
       ASSIGN_OR_RETURN(picture, control::CutRegion(picture, *region));
     }
-    ASSIGN_OR_RETURN(picture, control::FitPicture(picture, size.width, size.height, mode));
+    if (IsFlux2(test_case) && !region) {
+      ASSIGN_OR_RETURN(picture, control::FitStart(control::ReferenceFit::kFlux2, picture, size));
+    } else {
+      ASSIGN_OR_RETURN(picture, control::FitPicture(picture, size.width, size.height, mode));
+    }
     inputs.pictures.push_back(runtime::PictureValues(picture));
+  }
+  if (test_case.arguments.Find("reference") != nullptr) {
+    ASSIGN_OR_RETURN(const control::Frames reference, Read(test_case, "reference"));
+    ASSIGN_OR_RETURN(const control::Frames fitted, control::FitReference(control::ReferenceFit::kFlux2, reference));
+    inputs.pictures.push_back(runtime::PictureValues(fitted));
   }
   if (test_case.arguments.Find("mask") != nullptr) {
     ASSIGN_OR_RETURN(control::Frames mask, Read(test_case, "mask"));

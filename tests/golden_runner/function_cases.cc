@@ -11,7 +11,9 @@
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_cost.h"
+#include "control/parameters/picture_input.h"
 #include "control/pictures/kontext_size.h"
+#include "control/pictures/reference_size.h"
 #include "control/pictures/strength.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/hunyuandit/image_sizes.h"
@@ -174,6 +176,29 @@ absl::StatusOr<Report> RunKontext(const Case& test_case) {
   return report;
 }
 
+// Rows of sizes, in which a reference may be refused.
+absl::StatusOr<Report> RunFlux2References(const Case& test_case) {
+  ASSIGN_OR_RETURN(const base::Json content, ReadContent(test_case));
+  Report report;
+  for (const base::Json& row : Field(content, "rows").items()) {
+    const control::PictureSize asked{.width = static_cast<int>(Int(row, "width")),
+                                     .height = static_cast<int>(Int(row, "height"))};
+    const std::string of = absl::StrCat(" of ", asked.width, "x", asked.height);
+    const bool refused = !control::CheckReference(control::ReferenceFit::kFlux2, asked).ok();
+    report.Add("refusal" + of, refused == (row.Find("refused") != nullptr) ? 0 : 1, 0);
+    if (row.Find("refused") != nullptr) continue;
+    const absl::StatusOr<control::ReferenceSize> size = control::SizeOfReference(control::ReferenceFit::kFlux2, asked);
+    if (!size.ok()) return size.status();
+    report.Add("scaled" + of, IsSize(size->scaled, Field(row, "scaled")) ? 0 : 1, 0);
+    report.Add("read" + of, IsSize(size->read, Field(row, "cropped")) ? 0 : 1, 0);
+    const bool middle = (size->scaled.width - size->read.width) / 2 == Int(row, "left") &&
+                        (size->scaled.height - size->read.height) / 2 == Int(row, "top");
+    report.Add("place" + of, middle ? 0 : 1, 0);
+    report.Add("tokens" + of, size->read.width / 16 * (size->read.height / 16) == Int(row, "tokens") ? 0 : 1, 0);
+  }
+  return report;
+}
+
 // Each row has its own configuration of the scheduler.
 absl::StatusOr<Report> RunFlowSchedules(const Case& test_case) {
   ASSIGN_OR_RETURN(const base::Json rows, ReadContent(test_case));
@@ -212,6 +237,7 @@ constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> k
     {"PixArtImageProcessor.resize_and_crop_tensor, postprocess", RunImages},
     {"strength", RunStrength},
     {"kontext", RunKontext},
+    {"references of FLUX.2", RunFlux2References},
     {"mu, sigmas and timesteps of the pipelines", RunFlowSchedules},
 };
 

@@ -172,6 +172,35 @@ absl::Status RunCrop(const Row& row, const Tensors& gold, Report& report) {
   return overlay("overlay_whole", "painted_whole", std::nullopt);
 }
 
+// Masks as inpainting blends with them: at full size, of FLUX.2's tokens and of other models' latents.
+absl::StatusOr<Report> RunMasks(const Case& test_case, const Tensors& gold) {
+  Report report;
+  const base::Json* rows = test_case.arguments.Find("rows");
+  if (rows == nullptr) return absl::InvalidArgumentError("the case has no field \"rows\"");
+  for (const base::Json& json : rows->items()) {
+    Row row{.test_case = test_case, .json = json};
+    row.prefix = absl::StrCat(row.Int("index"), ".");
+    const base::Json& size = row.Field("size");
+    const auto side = [&](size_t index) {
+      return size.items().size() == 2 ? size.items()[index].AsInt().value_or(0) : int64_t{0};
+    };
+    row.width = static_cast<int>(side(0));
+    row.height = static_cast<int>(side(1));
+    ASSIGN_OR_RETURN(const Frames mask, PictureAt(test_case, row.Text("mask")));
+    ASSIGN_OR_RETURN(const Frames binary,
+                     control::PrepareMask(mask, row.width, row.height, control::FitMode::kStretch));
+    const at::Tensor values = runtime::MaskValues(binary);
+    Exact(row.prefix + "binary", values, gold, report);
+    const int64_t h = row.height, w = row.width;
+    Exact(row.prefix + "latent", runtime::MaskOfLatents(values, control::MaskRule::kFirstPixel, h / 8, w / 8), gold,
+          report);
+    const at::Tensor tokens = runtime::MaskOfLatents(values, control::MaskRule::kMiddlePixels, h / 16, w / 16);
+    report.Add(row.prefix + "klein", AbsoluteError(tokens.reshape({1, -1, 1}), gold.at(row.prefix + "klein")),
+               test_case.Tolerance("fp32"));
+  }
+  return report;
+}
+
 absl::StatusOr<Report> RunRows(const Case& test_case, const Tensors& gold,
                                absl::Status (*run)(const Row&, const Tensors&, Report&)) {
   Report report;
@@ -201,6 +230,10 @@ absl::StatusOr<Report> RunImageFunction(const Case& test_case) {
   if (name == "load") {
     ASSIGN_OR_RETURN(const Tensors gold, ReadTensors(test_case.Path(test_case.file)));
     return RunLoad(test_case, gold);
+  }
+  if (name == "masks") {
+    ASSIGN_OR_RETURN(const Tensors gold, ReadTensors(test_case.Path(test_case.file)));
+    return RunMasks(test_case, gold);
   }
   for (const auto& [known, run] : kImageFunctions) {
     if (name != known) continue;
