@@ -30,6 +30,7 @@ Counted RunCases(const std::string& only, const std::string& folder = "tests/gol
 }
 
 constexpr char kNewer[] = "tests/golden-newer";
+constexpr char kEdit[] = "tests/golden-edit";
 
 struct GoldenBug {
   const char* name;
@@ -73,6 +74,9 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenBug{"flux2_text_at_one_place", "transformers/flux2_klein_base.0.f64", kNewer},
                     GoldenBug{"flux2_references_at_the_image", "transformers/flux2_klein.3.f64", kNewer},
                     GoldenBug{"empirical_shift_missing", "trajectories/flux2_klein.0", kNewer},
+                    GoldenBug{"flux2_references_read_all", "transformers/flux2_klein.kv.0", kEdit},
+                    GoldenBug{"flux2_references_at_the_timestep", "transformers/flux2_klein.kv.0", kEdit},
+                    GoldenBug{"padding_reads_padding", "trajectories/flux2_edit.2", kEdit},
                     GoldenBug{"first_slice_in_time", "vae/qwen_image.0", kNewer},
                     GoldenBug{"qwen_text_from_zero", "transformers/qwen_image.0.f64", kNewer},
                     GoldenBug{"qwen_positions_from_the_corner", "transformers/qwen_image.0.f64", kNewer},
