@@ -48,7 +48,7 @@ absl::StatusOr<control::Frames> ReadFrames(const std::string& path, const char* 
 
 void AddPictureOptions(CLI::App& app, PictureOptions& options) {
   BeginGroup(app, "Pictures");
-  AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext, is made after", "FILE"},
+  AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext and FLUX.2, is made after", "FILE"},
            options.images);
   AddText(
       app,
@@ -58,7 +58,7 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
       app,
       {"--strength",
        "How much of the picture changes, above 0 and up to 1: the part of the steps that is run (default: 0.6, or 1 "
-       "for FLUX.1 Fill and Kontext)",
+       "for FLUX.1 Fill and Kontext and for FLUX.2, with a mask 0.8)",
        "X"},
       options.strength);
 }
