@@ -24,6 +24,13 @@ TEST(TextPlanTest, TheTemplateIsTokenizedTogetherWithThePrompt) {
   EXPECT_EQ(text.tokens, static_cast<int64_t>(text.ids.size()));
 }
 
+TEST(TextPlanTest, ATemplateMayHaveTheStartAndEndTokensItself) {
+  const std::vector<int64_t> framed = Clip()->Encode("a cat", 20)->ids;
+  const PlannedText bare = Plan({.has_frame = true}, "a cat", 20);
+  EXPECT_EQ(bare.ids, (std::vector<int64_t>{framed.begin() + 1, framed.end() - 1}));
+  EXPECT_EQ(Plan({.has_frame = true}, "a cat", 1).ids, std::vector<int64_t>{framed[1]}) << "nothing is kept at the end";
+}
+
 TEST(TextPlanTest, DroppedTokensDoNotCountAgainstTheLength) {
   const std::string prompt = "one two three four five six seven eight";
   const PlannedText text = Plan({.before = "a photo of ", .kept = 1, .dropped = 3}, prompt, 6);
@@ -66,6 +73,7 @@ TEST(TextPlanTest, PlansThatDifferHaveDifferentKeys) {
                                        {.before = "a"},
                                        {.after = "a"},
                                        {.before = "a1:", .after = ""},
+                                       {.has_frame = true},
                                        {.kept = 1},
                                        {.dropped = 1},
                                        {.padding = TextPadding::kMasked},
