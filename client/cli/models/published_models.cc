@@ -26,6 +26,8 @@ constexpr PublishedModel kPublishedModels[] = {
     {"black-forest-labs/FLUX.1-dev", "FluxPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
     {"black-forest-labs/FLUX.1-Fill-dev", "FluxFillPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
     {"black-forest-labs/FLUX.1-Kontext-dev", "FluxKontextPipeline", 33.7, "flux-1-dev-non-commercial-license", true},
+    {"black-forest-labs/FLUX.2-dev", "Flux2Pipeline", 112.7, "flux-non-commercial-license", true},
+    {"black-forest-labs/FLUX.2-klein-9b-kv", "Flux2KleinKVPipeline", 34.7, "flux-non-commercial-license", true},
     {"stabilityai/stable-diffusion-3-medium-diffusers", "StableDiffusion3Pipeline", 15.5, "stabilityai-ai-community",
      true},
     {"stabilityai/stable-diffusion-3.5-medium", "StableDiffusion3Pipeline", 16.3, "stabilityai-ai-community", true},
