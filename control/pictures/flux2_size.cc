@@ -9,13 +9,13 @@
 namespace tessera::control {
 namespace {
 
-constexpr int kMultiple = 16;
+constexpr int kFlux2Multiple = 16;
 
-absl::Status Refused(const PictureSize& picture, const std::string& valid) {
+absl::Status RefusedReference(const PictureSize& picture, const std::string& valid) {
   return absl::InvalidArgumentError(absl::StrCat(" has ", picture.width, "x", picture.height, " pixels; ", valid));
 }
 
-int Rounded(int side) { return std::max(side / kMultiple, 1) * kMultiple; }
+int RoundedDown(int side) { return std::max(side / kFlux2Multiple, 1) * kFlux2Multiple; }
 
 }  // namespace
 
@@ -30,30 +30,30 @@ PictureSize Flux2ScaledSize(const PictureSize& picture) {
 absl::Status CheckFlux2Reference(const PictureSize& picture) {
   const auto [least, most] = std::minmax(picture.width, picture.height);
   if (least < kFlux2LeastSide || most > kMaxPictureSide) {
-    return Refused(picture, absl::StrCat("valid are sides of ", kFlux2LeastSide, " to ", kMaxPictureSide));
+    return RefusedReference(picture, absl::StrCat("valid are sides of ", kFlux2LeastSide, " to ", kMaxPictureSide));
   }
   if (int64_t{most} > int64_t{least} * kFlux2MostRatio) {
-    return Refused(picture, absl::StrCat("one side may be at most ", kFlux2MostRatio, " times the other"));
+    return RefusedReference(picture, absl::StrCat("one side may be at most ", kFlux2MostRatio, " times the other"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<ReferenceSize> Flux2ReferenceSize(const PictureSize& picture) {
   if (picture.width < 1 || picture.height < 1 || std::max(picture.width, picture.height) > kMaxPictureSide) {
-    return Refused(picture, absl::StrCat("valid are sides of 1 to ", kMaxPictureSide));
+    return RefusedReference(picture, absl::StrCat("valid are sides of 1 to ", kMaxPictureSide));
   }
   const PictureSize scaled = Flux2ScaledSize(picture);
-  const PictureSize read = {.width = scaled.width / kMultiple * kMultiple,
-                            .height = scaled.height / kMultiple * kMultiple};
+  const PictureSize read = {.width = scaled.width / kFlux2Multiple * kFlux2Multiple,
+                            .height = scaled.height / kFlux2Multiple * kFlux2Multiple};
   if (read.width == 0 || read.height == 0) {
-    return Refused(picture, absl::StrCat("after scaling each side must have at least ", kMultiple));
+    return RefusedReference(picture, absl::StrCat("after scaling each side must have at least ", kFlux2Multiple));
   }
   return ReferenceSize{.scaled = scaled, .read = read};
 }
 
 PictureSize Flux2StartSize(const PictureSize& picture) {
   const PictureSize scaled = Flux2ScaledSize(picture);
-  return {.width = Rounded(scaled.width), .height = Rounded(scaled.height)};
+  return {.width = RoundedDown(scaled.width), .height = RoundedDown(scaled.height)};
 }
 
 }  // namespace tessera::control
