@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "models/text_encoders/picture_layout.h"
 
 namespace tessera::models {
 namespace {
@@ -175,6 +176,81 @@ DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader) {
     config = ParseDecoder(reader, std::nullopt);
   }
   config.qkv_bias = true;
+  return config;
+}
+
+namespace {
+
+// The tower's fields. Files of transformers 4 call the channels in_chans.
+VisionConfig ParseVision(base::ConfigReader& reader) {
+  VisionConfig config;
+  config.layers = reader.RequiredInt("depth", 1, 1024);
+  config.width = reader.RequiredInt("hidden_size", 1, 65536);
+  config.hidden = reader.RequiredInt("intermediate_size", 1, 1'000'000);
+  config.heads = reader.RequiredInt("num_heads", 1, 1024);
+  config.out_width = reader.RequiredInt("out_hidden_size", 1, 65536);
+  config.channels = reader.Int("in_channels", reader.Int("in_chans", 3, 1, 4096), 3, 3);
+  config.frames = reader.Int("temporal_patch_size", 2, 1, 64);
+  config.patch = reader.Int("patch_size", 14, 1, 1024);
+  reader.Int("spatial_merge_size", kMerge, kMerge, kMerge);
+  const int64_t window = reader.Int("window_size", 112, 1, 1'000'000);
+  config.window = window / kMerge / std::max<int64_t>(config.patch, 1);
+  config.full_layers = reader.Ints("fullatt_block_indexes", {7, 15, 23, 31}, 0, 1023);
+  reader.Choice("hidden_act", "silu", {"silu"});
+  if (config.window < 1) {
+    reader.AddError("window_size", absl::StrCat("it must be at least ", kMerge * config.patch, ", one token"));
+  }
+  // Rows and columns encode half of the frequencies each, and a frequency rotates two channels.
+  if (config.heads > 0 && (config.width % config.heads != 0 || config.width / config.heads % 4 != 0)) {
+    reader.AddError("hidden_size",
+                    absl::StrCat("its heads, num_heads = ", config.heads, ", must have a multiple of 4 channels each"));
+  }
+  return config;
+}
+
+// Returns "mrope_section", from which form of the file it may be.
+std::vector<int64_t> Sections(const base::Json& text) {
+  std::vector<int64_t> sections;
+  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
+    const base::Json* const parameters = text.Find(key);
+    const base::Json* const list = parameters != nullptr ? parameters->Find("mrope_section") : nullptr;
+    if (list == nullptr) continue;
+    sections.clear();
+    for (const base::Json& section : list->items()) sections.push_back(section.AsInt().value_or(-1));
+  }
+  return sections;
+}
+
+}  // namespace
+
+VisionLanguageConfig ParseQwen25VlWithVision(base::ConfigReader& reader) {
+  VisionLanguageConfig config;
+  config.text = ParseQwen25VlConfig(reader);
+  config.picture_id = reader.RequiredInt("image_token_id", 0, std::max<int64_t>(config.text.vocabulary - 1, 0));
+  const base::Json* const nested = reader.json().Find("text_config");
+  const bool is_nested = nested != nullptr && !nested->is_null();
+  config.sections = Sections(is_nested ? *nested : reader.json());
+  const bool fits = config.sections.size() == 3 && std::ranges::min(config.sections) >= 0 &&
+                    2 * (config.sections[0] + config.sections[1] + config.sections[2]) == config.text.head_dim;
+  if (!fits) {
+    reader.AddError(is_nested ? "text_config" : "rope_scaling",
+                    absl::StrCat("mrope_section must have 3 entries, whose sum is half of the head's ",
+                                 config.text.head_dim, " channels"));
+  }
+  absl::StatusOr<base::ConfigReader> vision = absl::InvalidArgumentError("absent");
+  if (const base::Json* const tower = reader.json().Find("vision_config"); tower != nullptr) {
+    vision = base::ConfigReader::FromJson(*tower, absl::StrCat(reader.name(), ": vision_config"));
+  }
+  if (!vision.ok()) {
+    reader.AddError("vision_config", "it must be an object");
+    return config;
+  }
+  config.vision = ParseVision(*vision);
+  if (const absl::Status read = vision->status(); !read.ok()) {
+    reader.AddError("vision_config", std::string(read.message()));
+  } else if (config.vision.out_width != config.text.width) {
+    reader.AddError("vision_config", absl::StrCat("out_hidden_size must be hidden_size = ", config.text.width));
+  }
   return config;
 }
 
