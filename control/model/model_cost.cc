@@ -81,6 +81,9 @@ ImageWork WorkOf(const ModelCost& cost, const JobParameters& job) {
   int64_t picture_tokens = 0;
   if (cost.references != ReferenceFit::kNone) {
     for (const ImageSize& encoded : EncodedSizes(cost, job, size)) picture_tokens += ImageTokens(cost, encoded);
+    for (const PictureUse& picture : job.images) {
+      picture_tokens += PromptTokensOf(cost.references, {.width = picture.width, .height = picture.height});
+    }
   }
   return {.size = size,
           .text_tokens = (length > 0 ? cost.fixed_text_tokens + length : cost.text_tokens) + picture_tokens,

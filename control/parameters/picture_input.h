@@ -14,14 +14,19 @@ enum class PictureInput : uint8_t {
   kNone,       // it takes none
   kStart,      // the image begins from a picture with noise; with a mask, a part of the picture is kept
   kFill,       // the part of a picture under a mask is filled in by a model trained for it (FLUX.1 Fill)
-  kReference,  // the model looks at pictures while it makes an image (FLUX.1 Kontext, FLUX.2)
+  kReference,  // the model looks at pictures while it makes an image (FLUX.1 Kontext, FLUX.2, Qwen-Image-Edit)
 };
 constexpr auto NamesOf(PictureInput) { return std::array{"none", "start", "fill", "reference"}; }
 
 // How a model that looks at pictures brings each to a size that it reads, and which size its image has by default
 // (control/pictures/reference_size.h).
-enum class ReferenceFit : uint8_t { kNone, kKontext, kFlux2 };
-constexpr auto NamesOf(ReferenceFit) { return std::array{"none", "kontext", "flux2"}; }
+enum class ReferenceFit : uint8_t { kNone, kKontext, kFlux2, kQwenEdit, kQwenEditPlus };
+constexpr auto NamesOf(ReferenceFit) { return std::array{"none", "kontext", "flux2", "qwen_edit", "qwen_edit_plus"}; }
+
+// Whether the text encoder also reads the pictures, as tokens of the prompt.
+constexpr bool PromptHoldsPictures(ReferenceFit fit) {
+  return fit == ReferenceFit::kQwenEdit || fit == ReferenceFit::kQwenEditPlus;
+}
 
 // What latents are of a mask's pixels, of which each covers a square.
 enum class MaskRule : uint8_t {
@@ -53,13 +58,18 @@ constexpr auto FieldsOf(const PictureRules*) {
                     Field("usual_strength", &R::usual_strength, base::Number{0, 1}));
 }
 
-// The rules of FLUX.1 and, the first, of other models that are trained on text and images alone.
+// The rules of FLUX.1 and, the first, of other models that are trained on text and images alone; the last ones are
+// those of Qwen-Image-Edit and of Edit-Plus.
 inline constexpr PictureRules kStartsFromPicture = {
     .use = PictureInput::kStart, .most = 1, .mask = MaskRule::kFirstPixel, .usual_strength = 0.6};
 inline constexpr PictureRules kFillsPicture = {
     .use = PictureInput::kFill, .most = 1, .required = true, .mask = MaskRule::kFirstPixel};
 inline constexpr PictureRules kKontextPictures = {
     .use = PictureInput::kReference, .most = 1, .fit = ReferenceFit::kKontext};
+inline constexpr PictureRules kQwenEditPictures = {
+    .use = PictureInput::kReference, .most = 1, .fit = ReferenceFit::kQwenEdit, .required = true};
+inline constexpr PictureRules kQwenEditPlusPictures = {
+    .use = PictureInput::kReference, .most = 3, .fit = ReferenceFit::kQwenEditPlus, .required = true};
 
 // The rules of the models of FLUX.1 with that use of pictures.
 constexpr PictureRules UsualRules(PictureInput use) {

@@ -27,6 +27,14 @@ absl::Status CheckReference(ReferenceFit fit, const PictureSize& picture);
 // name, if nothing would be left of it. `fit` is not kNone.
 absl::StatusOr<ReferenceSize> SizeOfReference(ReferenceFit fit, const PictureSize& picture);
 
+// Returns the picture as the processor of the text encoder gets it, for a model whose prompts hold pictures. The errors
+// of SizeOfReference and of Resize.
+absl::StatusOr<Frames> FitPromptPicture(ReferenceFit fit, const Frames& picture);
+
+// Returns how many tokens of a prompt stand for a picture of this size, within the published limits of the processor; 0
+// for models whose prompts hold none.
+int64_t PromptTokensOf(ReferenceFit fit, const PictureSize& picture);
+
 // Returns the picture as the model reads it, with the bytes of the reference pipeline. The errors of SizeOfReference
 // and of Resize.
 absl::StatusOr<Frames> FitReference(ReferenceFit fit, const Frames& picture);

@@ -24,8 +24,8 @@ double Nearest(double side, int multiple) { return std::nearbyint(side / multipl
 
 absl::Status CheckPicture(const PictureSize& picture) {
   if (IsSide(picture.width, 1) && IsSide(picture.height, 1)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the picture has ", picture.width, "x", picture.height,
-                                                 " pixels; valid are sides of 1 to ", kMaxPictureSide));
+  return absl::InvalidArgumentError(
+      absl::StrCat(" has ", picture.width, "x", picture.height, " pixels; valid are sides of 1 to ", kMaxPictureSide));
 }
 
 // The taps of one output sample with fixed-point weights of 16 bits.
@@ -90,10 +90,9 @@ absl::StatusOr<PictureSize> SizeOfArea(const PictureSize& picture, int64_t area)
   const double exact = std::sqrt(static_cast<double>(area) * ratio);
   const double width = Nearest(exact, kAreaMultiple), height = Nearest(exact / ratio, kAreaMultiple);
   if (!IsSide(width, kAreaMultiple) || !IsSide(height, kAreaMultiple)) {
-    return absl::InvalidArgumentError(absl::StrCat("the picture has ", picture.width, "x", picture.height,
-                                                   " pixels; with its aspect ratio a side would have less than ",
-                                                   kAreaMultiple, " or more than ", kMaxPictureSide,
-                                                   " pixels in an area of ", area, " pixels"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        " has ", picture.width, "x", picture.height, " pixels; with these proportions a side would have less than ",
+        kAreaMultiple, " or more than ", kMaxPictureSide, " pixels in an area of ", area, " pixels"));
   }
   return PictureSize{.width = static_cast<int>(width), .height = static_cast<int>(height)};
 }
@@ -102,7 +101,7 @@ absl::StatusOr<PictureSize> ProcessorSize(const PictureSize& picture, const Proc
   RETURN_IF_ERROR(CheckPicture(picture));
   const double w = picture.width, h = picture.height;
   if (std::max(w, h) / std::min(w, h) > kMostRatio) {
-    return absl::InvalidArgumentError(absl::StrCat("the picture has ", picture.width, "x", picture.height,
+    return absl::InvalidArgumentError(absl::StrCat(" has ", picture.width, "x", picture.height,
                                                    " pixels; one side can be at most ", kMostRatio,
                                                    " times the other"));
   }

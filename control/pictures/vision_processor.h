@@ -12,8 +12,8 @@
 namespace tessera::control {
 
 // Returns the size near `area` pixels with the aspect ratio of a picture: both sides are rounded to the nearest
-// multiples of 32, half to even. InvalidArgument for sizes and areas below 1 or above kMaxPictureSide and
-// kMaxPicturePixels, and if a side of the result would be 0 or too large.
+// multiples of 32, half to even. InvalidArgument, in words that follow the picture's name, for sizes and areas below
+// 1 or above kMaxPictureSide and kMaxPicturePixels, and if a side of the result would be 0 or too large.
 absl::StatusOr<PictureSize> SizeOfArea(const PictureSize& picture, int64_t area);
 
 // The sizes that a vision tower reads.
@@ -25,7 +25,8 @@ struct ProcessorLimits {
 
 // Returns the size at which the vision tower reads a picture: the nearest multiples of the unit, half to even; if their
 // product is outside the limits, both sides are scaled by the square root and cut up or down to multiples.
-// InvalidArgument for sides below 1 or above kMaxPictureSide, and if one is more than 200 times the other.
+// InvalidArgument, in words that follow the picture's name, for sides below 1 or above kMaxPictureSide, and if one is
+// more than 200 times the other.
 absl::StatusOr<PictureSize> ProcessorSize(const PictureSize& picture, const ProcessorLimits& limits);
 
 // Returns an RGB picture at another size as torchvision resizes 8-bit pictures with BICUBIC and antialiasing: a = -0.5,
