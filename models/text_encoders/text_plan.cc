@@ -1,5 +1,6 @@
 #include "models/text_encoders/text_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,23 @@ absl::StatusOr<PlannedText> PlanText(const Tokenizer& tokenizer, const TextPlan&
   pad(text.mask, 0);
   if (left) text.dropped_from += padding;
   return text;
+}
+
+absl::Status InsertPictures(PlannedText& text, int64_t picture_id, std::span<const int64_t> units,
+                            const std::string& field) {
+  if (std::ranges::count(text.ids, picture_id) != std::ssize(units)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", field, " contains ", kPictureToken, ", which stands for a picture; leave it out"));
+  }
+  std::vector<int64_t> ids;
+  size_t picture = 0;
+  for (const int64_t id : text.ids) {
+    ids.insert(ids.end(), id == picture_id ? static_cast<size_t>(units[picture++]) : 1, id);
+  }
+  text.tokens += std::ssize(ids) - std::ssize(text.ids);
+  text.ids = std::move(ids);
+  text.mask.assign(text.ids.size(), 1);
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::models
