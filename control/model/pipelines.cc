@@ -35,7 +35,7 @@ constexpr OtherFamily kOtherFamilies[] = {
     {"PixArtAlphaControlNet", "pixart-controlnet", "PixArt with a ControlNet"},
     {"HunyuanVideo", "hunyuanvideo", "HunyuanVideo"},
     {"HunyuanImage", "hunyuanimage", "HunyuanImage"},
-    {"QwenImageEdit", "qwen-image-edit", "Qwen-Image-Edit"},
+    {"QwenImageEditInpaint", "qwen-image-edit-inpaint", "Qwen-Image-Edit with a mask"},
     {"QwenImage", "qwen-image-layered", "Qwen-Image with layers or a control image"},
     {"ZImage", "z-image-omni", "Z-Image-Omni"},
     {"Kandinsky", "kandinsky", "Kandinsky"},

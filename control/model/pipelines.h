@@ -23,6 +23,8 @@ inline constexpr PipelineClass kPipelineClasses[] = {
     {"HunyuanDiTPipeline", "HunyuanDiT"},
     {"PixArtAlphaPipeline", "PixArt-alpha"},
     {"PixArtSigmaPipeline", "PixArt-Sigma"},
+    {"QwenImageEditPipeline", "Qwen-Image-Edit"},
+    {"QwenImageEditPlusPipeline", "Qwen-Image-Edit-Plus"},
     {"QwenImagePipeline", "Qwen-Image"},
     {"StableDiffusion3Pipeline", "Stable Diffusion 3"},
     {"ZImagePipeline", "Z-Image"},

@@ -18,6 +18,8 @@ constexpr FamilyEntry kFamilies[] = {
     {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
     {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"QwenImageEditPipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
+    {"QwenImageEditPlusPipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
     {"QwenImagePipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
     {"StableDiffusion3Pipeline", "sd3", DescribeSd3, LoadSd3},
     {"ZImagePipeline", "z_image", DescribeZImage, LoadZImage},
