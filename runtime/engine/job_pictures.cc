@@ -68,6 +68,10 @@ absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> im
     ASSIGN_OR_RETURN(control::Frames fitted,
                      begins ? control::FitStart(rules.fit, stored, size) : control::FitReference(rules.fit, stored));
     pictures.inputs.pictures.push_back(PictureValues(fitted));
+    if (control::PromptHoldsPictures(rules.fit)) {
+      ASSIGN_OR_RETURN(control::Frames of_prompt, control::FitPromptPicture(rules.fit, stored));
+      pictures.of_prompt.push_back(std::move(of_prompt));
+    }
     if (first.bytes.empty()) first = std::move(fitted);
   }
   for (const control::PictureUse& use_of_mask : mask) {
@@ -77,6 +81,18 @@ absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> im
     pictures.inputs.mask = MaskValues(binary);
     ASSIGN_OR_RETURN(control::Frames feathered, Feathered(binary));
     pictures.kept = KeptPixels{.picture = first, .mask = std::move(feathered)};
+  }
+  return pictures;
+}
+
+absl::StatusOr<std::vector<control::Frames>> ReadPromptPictures(std::span<const control::PictureUse> images,
+                                                                const control::PictureRules& rules) {
+  std::vector<control::Frames> pictures;
+  if (!control::PromptHoldsPictures(rules.fit)) return pictures;
+  for (const control::PictureUse& picture : images) {
+    ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
+    ASSIGN_OR_RETURN(control::Frames fitted, control::FitPromptPicture(rules.fit, stored));
+    pictures.push_back(std::move(fitted));
   }
   return pictures;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "control/parameters/picture_use.h"
@@ -40,7 +41,8 @@ struct KeptPixels {
 
 struct JobPictures {
   PictureInputs inputs;
-  std::optional<KeptPixels> kept;  // if the job has a mask
+  std::vector<control::Frames> of_prompt;  // as the text encoder's processor gets them; empty if the prompt holds none
+  std::optional<KeptPixels> kept;          // if the job has a mask
 };
 
 // Returns a job's pictures and mask in host memory, in fp32, for an image that is generated at height x width pixels:
@@ -50,5 +52,9 @@ struct JobPictures {
 absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
                                          std::span<const control::PictureUse> mask, const control::PictureRules& rules,
                                          int64_t height, int64_t width);
+
+// Returns the pictures that the prompt of such a job holds; empty if it holds none. Errors as above.
+absl::StatusOr<std::vector<control::Frames>> ReadPromptPictures(std::span<const control::PictureUse> images,
+                                                                const control::PictureRules& rules);
 
 }  // namespace tessera::runtime
