@@ -148,7 +148,7 @@ void CompareDecoderStates(const Case& test_case, const models::TextEncoder& enco
 }  // namespace
 
 absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
-  if (test_case.arguments.Find("images") != nullptr) return absl::UnimplementedError("prompts with pictures");
+  if (test_case.arguments.Find("images") != nullptr) return RunTokenizerOfPictures(test_case);
   const absl::StatusOr<std::string> text =
       base::ReadWholeFile(test_case.Path(test_case.file), test_case.file, base::kMaxJsonBytes);
   if (!text.ok()) return text.status();
@@ -178,7 +178,7 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
   if (!models::IsTextEncoder(test_case.Text("class"))) return absl::UnimplementedError(test_case.Text("class"));
-  if (test_case.arguments.Find("images") != nullptr) return absl::UnimplementedError("prompts with pictures");
+  if (test_case.arguments.Find("images") != nullptr) return RunTextEncoderOfPictures(test_case);
   if (gold->contains("f64.embeddings")) return RunWideTextEncoder(test_case, *gold);
   OpenedEncoder opened(at::kFloat, test_case.device);
   RETURN_IF_ERROR(opened.Open(test_case, test_case.Path(test_case.Text("folder")) + "/config.json"));

@@ -22,6 +22,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"tokenizer", RunTokenizer},
     {"text_encoder", RunTextEncoder},
+    {"vision_encoder", RunVisionEncoder},
     {"transformer", RunTransformer},
     {"gradient", RunGradient},
     {"legacy_config", RunLegacyConfig},

@@ -13,6 +13,7 @@
 #include "models/families/prompt_request.h"
 #include "models/loading/load_options.h"
 #include "models/precision.h"
+#include "models/qwen_image/edit_prompt.h"
 #include "models/tokenizers/tokenizer.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/picture_inputs.h"
@@ -21,6 +22,7 @@
 #include "tests/golden_runner/case_pictures.h"
 #include "tests/golden_runner/golden_case.h"
 #include "tests/golden_runner/on_ranks.h"
+#include "tests/golden_runner/prompt_with_pictures.h"
 #include "tests/golden_runner/wide_sampler.h"
 
 namespace tessera::golden {
@@ -156,17 +158,31 @@ absl::Status CompareIds(const Case& test_case, const Tensors& gold, const models
   return absl::OkStatus();
 }
 
-// Tokens of a prompt in cases with pictures that name no number.
+// Compares ids and positions of the prompts of a case whose prompts hold pictures: the positive one and, if guidance
+// uses it, the negative one.
+absl::Status CompareIdsOfEdit(const Case& test_case, const Tensors& gold, const models::ModelFolder& folder,
+                              const Prompts& prompts, Report& report) {
+  ASSIGN_OR_RETURN(const EditPictures pictures, ReadEditPictures(test_case));
+  for (size_t i = 0; i < pictures.of_prompt.size(); ++i) {
+    ComparePicture(test_case, gold, absl::StrCat("image.", i, ".uint8"), pictures.of_model[i], report);
+    ComparePicture(test_case, gold, absl::StrCat("condition.", i, ".uint8"), pictures.of_prompt[i], report);
+  }
+  RETURN_IF_ERROR(
+      CompareIdsWithPictures(folder, RowText(prompts.positive[0], 0), pictures.of_prompt, "text.0", gold, report));
+  return CompareIdsWithPictures(folder, RowText(prompts.negative[0], 0), pictures.of_prompt, "text.1", gold, report);
+}
+
+// Tokens of a prompt in cases with pictures that name no number; those of Qwen-Image have the pipeline's default.
 constexpr int64_t kTokensWithPictures = 32;
 
 models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, size_t row,
                                 const models::FamilyDescription& family) {
+  const bool few_tokens = test_case.kind == "image_pipeline" && !test_case.Text("pipeline").starts_with("QwenImage");
   models::PromptRequest request{
       .prompt = RowText(prompts.positive[0], row),
       .clean_caption = test_case.Bool("clean_caption", family.default_clean_caption),
       .max_sequence_length =
-          test_case.Int("max_sequence_length",
-                        test_case.kind == "image_pipeline" ? kTokensWithPictures : family.default_max_sequence_length),
+          test_case.Int("max_sequence_length", few_tokens ? kTokensWithPictures : family.default_max_sequence_length),
       .guidance_scale = test_case.Number("guidance_scale", family.default_guidance_scale),
       .height = test_case.Int("height", family.default_height),
       .width = test_case.Int("width", family.default_width)};
@@ -375,6 +391,10 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
     runtime::DenoiseJob& job = jobs[i];
     models::PromptRequest request = RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
     request.adapters = job.adapters = adapters;
+    if (models::EditingOf(p.folder.class_name()) != models::Editing::kNone) {
+      ASSIGN_OR_RETURN(EditPictures pictures, ReadEditPictures(test_case));
+      request.pictures = models::MakePromptPictures(std::move(pictures.of_prompt));
+    }
     absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
     if (place.groups.world.rank() == 0) encoded = (*family)->Encode(request, context);
     encoded =
@@ -496,7 +516,11 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
                         .count = count};
 
   Report report;
-  RETURN_IF_ERROR(CompareIds(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, count, report));
+  if (models::EditingOf(pipeline.folder.class_name()) != models::Editing::kNone) {
+    RETURN_IF_ERROR(CompareIdsOfEdit(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, report));
+  } else {
+    RETURN_IF_ERROR(CompareIds(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, count, report));
+  }
   const absl::StatusOr<Report> ranks =
       RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
                  [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
