@@ -194,6 +194,17 @@ TEST(JobParametersTest, AModelThatEditsPicturesNeedsOne) {
   EXPECT_TRUE(CheckPictures(Job(1, false), rules).ok());
 }
 
+TEST(JobParametersTest, QwenImageEditTakesOnePictureAndEditPlusUpToThree) {
+  const auto error = [](int images, const PictureRules& rules) {
+    return std::string(CheckPictures(Job(images, false), rules).message());
+  };
+  EXPECT_THAT(error(0, kQwenEditPictures), HasSubstr("images are missing; this model edits images"));
+  EXPECT_EQ(error(1, kQwenEditPictures), "");
+  EXPECT_THAT(error(2, kQwenEditPictures), HasSubstr("images are 2; this model takes one"));
+  EXPECT_EQ(error(3, kQwenEditPlusPictures), "");
+  EXPECT_THAT(error(4, kQwenEditPlusPictures), HasSubstr("images are 4; this model takes at most 3"));
+}
+
 TEST(JobParametersTest, StrengthLeavesStepsOutOfWhatIsExpected) {
   EXPECT_EQ(ExpectedSteps(Job(1, false, 0.6)), 6);
   EXPECT_EQ(ExpectedSteps(Job(1, false, 0.01)), 1);

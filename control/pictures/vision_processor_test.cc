@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "absl/status/status.h"
+#include "control/parameters/picture_input.h"
+#include "control/pictures/made_up_frames.h"
+#include "control/pictures/reference_size.h"
 
 namespace tessera::control {
 namespace {
@@ -54,6 +57,28 @@ TEST(VisionProcessorTest, AnEdgeOvershootsAndIsClipped) {
   EXPECT_EQ(ResizeBicubic(step, 8, 1)->bytes, (std::vector<uint8_t>{40, 36, 29, 73, 168, 211, 204, 200}));
   step.bytes = {0, 0, 255, 255};
   EXPECT_EQ(ResizeBicubic(step, 8, 1)->bytes, (std::vector<uint8_t>{0, 0, 0, 52, 203, 255, 255, 255}));
+}
+
+TEST(VisionProcessorTest, EditBeginsWithTheProportionsOfTheFirstPictureAndEditPlusWithThoseOfTheLast) {
+  const PictureSize pictures[] = {{151, 97}, {80, 80}};
+  EXPECT_EQ(SizeOfResult(ReferenceFit::kQwenEdit, pictures, false), (PictureSize{1280, 832}));
+  EXPECT_EQ(SizeOfResult(ReferenceFit::kQwenEditPlus, pictures, false), (PictureSize{1024, 1024}));
+}
+
+TEST(VisionProcessorTest, OnlyEditPlusShowsTheTextEncoderASmallerPicture) {
+  const Frames picture = NoiseFrame(151, 97, 3);
+  EXPECT_EQ(FitPromptPicture(ReferenceFit::kQwenEdit, picture)->width, 1280);
+  EXPECT_EQ(FitPromptPicture(ReferenceFit::kQwenEditPlus, picture)->width, 480);
+  EXPECT_EQ(PromptTokensOf(ReferenceFit::kQwenEdit, {151, 97}), 46 * 30);
+  EXPECT_EQ(PromptTokensOf(ReferenceFit::kQwenEditPlus, {151, 97}), 17 * 11);
+  EXPECT_EQ(PromptTokensOf(ReferenceFit::kKontext, {151, 97}), 0);
+}
+
+TEST(VisionProcessorTest, APictureThatCannotBeReadIsRefusedByItsSize) {
+  EXPECT_TRUE(CheckReference(ReferenceFit::kQwenEditPlus, {151, 97}).ok());
+  const absl::Status refused = CheckReference(ReferenceFit::kQwenEdit, {10000, 40});
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_EQ(refused.message().substr(0, 5), " has ") << refused;
 }
 
 }  // namespace

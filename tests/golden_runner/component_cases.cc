@@ -1,5 +1,6 @@
 // Runs the cases of one component: tokenizer, text encoder.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -94,9 +95,11 @@ absl::Status CompareTemplatedRow(const models::Tokenizer& tokenizer, const base:
 struct OpenedEncoder {
   OpenedEncoder(at::ScalarType dtype, at::Device device) : table(dtype, device) {}
 
-  absl::Status Open(const Case& test_case, const std::string& config_path) {
+  absl::Status Open(const Case& test_case, const std::string& config_path, bool pictures = false) {
     const std::string folder = test_case.Path(test_case.Text("folder")), class_name = test_case.Text("class");
-    const auto parse = [&](base::ConfigReader& reader) { return models::ReadTextEncoder(class_name, reader); };
+    const auto parse = [&](base::ConfigReader& reader) {
+      return models::ReadTextEncoder(class_name, reader, pictures);
+    };
     const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) { return c.make(t); };
     ASSIGN_OR_RETURN(encoder, OpenComponent(folder, config_path, parse, make, config, table));
     return absl::OkStatus();
@@ -225,13 +228,25 @@ absl::StatusOr<Report> RunLegacyTextEncoder(const Case& test_case) {
   const c10::InferenceMode no_gradients;
   const std::string configs[] = {test_case.Path(test_case.Text("folder")) + "/config.json",
                                  test_case.Path(test_case.file)};
+  // Of a pipeline that prepares pictures for the encoder.
+  const bool pictures = std::filesystem::exists(test_case.Path(test_case.Text("folder")) + "/../processor") &&
+                        models::CanReadPictures(test_case.Text("class"));
   at::Tensor states[2];
   OneRank rank;
   for (size_t i = 0; i < 2; ++i) {
     OpenedEncoder opened(at::kDouble, test_case.device);
-    RETURN_IF_ERROR(opened.Open(test_case, configs[i]));
-    const at::Tensor ids = at::arange(24, at::kLong).unsqueeze(0).to(test_case.device);
-    states[i] = opened.encoder->Forward({.ids = ids}, rank.context).hidden;
+    RETURN_IF_ERROR(opened.Open(test_case, configs[i], pictures));
+    at::Tensor ids = at::arange(24, at::kLong).unsqueeze(0).to(test_case.device);
+    models::TextEncoderInput input{.ids = ids};
+    if (pictures) {
+      const models::PictureReading& reading = *opened.config.pictures;
+      constexpr models::PatchGrid kGrid{.rows = 6, .columns = 4};
+      const int64_t features = 3 * reading.frames * reading.patch * reading.patch;
+      ids.narrow(1, 5, kGrid.units()).fill_(reading.picture_id);
+      const at::Tensor patches = at::cos(at::arange(kGrid.patches() * features, at::kFloat)).view({-1, features});
+      input.pictures = {{.patches = patches.to(test_case.device), .grid = kGrid}};
+    }
+    states[i] = opened.encoder->Forward(input, rank.context).hidden;
   }
   Report report;
   report.Add("last_hidden_state", AbsoluteError(states[1], states[0]), 0);
