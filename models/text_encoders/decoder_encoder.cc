@@ -63,8 +63,10 @@ DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
       embedding_(Add(table, "embed_tokens.weight", {config.vocabulary, config.width})),
       final_norm_(Add(table, "norm.weight", {config.width})) {
   for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) table.IgnoreInFile(name);
-  // What Mistral 3 reads pictures with, which is not used.
-  for (const char* scope : {"model.vision_tower.", "model.multi_modal_projector."}) table.IgnoreScopeInFile(scope);
+  // What Mistral 3 and Qwen2.5-VL read pictures with; a model without that part does not use it.
+  for (const char* scope : {"model.vision_tower.", "model.multi_modal_projector.", "visual.", "model.visual."}) {
+    table.IgnoreScopeInFile(scope);
+  }
   for (int64_t i = 0; i < config.layers; ++i) {
     table.EnterBlock(i);
     layers_.emplace_back(absl::StrCat("layers.", i, "."), config, table);
