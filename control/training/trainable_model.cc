@@ -13,6 +13,11 @@ absl::Status CheckTrainable(const PictureRules& pictures) {
         "model is FLUX.1 Kontext, which is trained on pairs of pictures; datasets have images and captions, so train a "
         "model that makes images from text");
   }
+  if (PromptHoldsPictures(pictures.fit)) {
+    return absl::InvalidArgumentError(
+        "model is Qwen-Image-Edit, whose prompts hold pictures; datasets have images and captions, so train "
+        "Qwen-Image");
+  }
   return absl::OkStatus();
 }
 
