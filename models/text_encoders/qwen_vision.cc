@@ -15,19 +15,19 @@
 namespace tessera::models {
 namespace {
 
-constexpr double kNormEps = 1e-6;  // whatever the configuration says
-constexpr double kTheta = 10000;
+constexpr double kTowerEps = 1e-6;  // whatever the configuration says
+constexpr double kTowerTheta = 10000;
 
 // The tower's name in files, and that of transformers 5.
-constexpr char kPrefix[] = "visual.", kAlias[] = "model.visual.";
+constexpr char kTower[] = "visual.", kTowerAlias[] = "model.visual.";
 
 at::Tensor AddVector(ParamTable& table, const std::string& name, int64_t size) {
-  return table.Add({.name = kPrefix + name, .shape = {size}, .aliases = {kAlias + name}});
+  return table.Add({.name = kTower + name, .shape = {size}, .aliases = {kTowerAlias + name}});
 }
 
 // A product of the tower.
-Linear Product(ParamTable& table, const std::string& name, int64_t in, int64_t out) {
-  return Linear(ParamScope(table), in, {{kPrefix + name, out, {kAlias + name}}});
+Linear TowerProduct(ParamTable& table, const std::string& name, int64_t in, int64_t out) {
+  return Linear(ParamScope(table), in, {{kTower + name, out, {kTowerAlias + name}}});
 }
 
 // softmax(q kᵀ / √d) v within runs of consecutive tokens of these lengths. q, k, v [n, h, d] → [n, h·d].
@@ -56,22 +56,22 @@ at::Tensor AttendInRuns(const at::Tensor& q, const at::Tensor& k, const at::Tens
 QwenVision::Layer::Layer(ParamTable& table, const std::string& name, const VisionConfig& config)
     : attention_norm(AddVector(table, name + "norm1.weight", config.width)),
       mlp_norm(AddVector(table, name + "norm2.weight", config.width)),
-      qkv(Product(table, name + "attn.qkv", config.width, 3 * config.width)),
-      out(Product(table, name + "attn.proj", config.width, config.width)),
+      qkv(TowerProduct(table, name + "attn.qkv", config.width, 3 * config.width)),
+      out(TowerProduct(table, name + "attn.proj", config.width, config.width)),
       gate_and_value(ParamScope(table), config.width,
-                     {{kPrefix + name + "mlp.gate_proj", config.hidden, {kAlias + name + "mlp.gate_proj"}},
-                      {kPrefix + name + "mlp.up_proj", config.hidden, {kAlias + name + "mlp.up_proj"}}}),
-      mlp_out(Product(table, name + "mlp.down_proj", config.hidden, config.width)) {}
+                     {{kTower + name + "mlp.gate_proj", config.hidden, {kTowerAlias + name + "mlp.gate_proj"}},
+                      {kTower + name + "mlp.up_proj", config.hidden, {kTowerAlias + name + "mlp.up_proj"}}}),
+      mlp_out(TowerProduct(table, name + "mlp.down_proj", config.hidden, config.width)) {}
 
 QwenVision::QwenVision(const VisionConfig& config, int64_t first_block, ParamTable& table)
     : config_(config),
       first_block_(first_block),
-      patch_in_(table.Add({.name = absl::StrCat(kPrefix, "patch_embed.proj.weight"),
+      patch_in_(table.Add({.name = absl::StrCat(kTower, "patch_embed.proj.weight"),
                            .shape = {config.width, config.channels, config.frames, config.patch, config.patch},
-                           .aliases = {absl::StrCat(kAlias, "patch_embed.proj.weight")}})),
+                           .aliases = {absl::StrCat(kTowerAlias, "patch_embed.proj.weight")}})),
       merger_norm_(AddVector(table, "merger.ln_q.weight", config.width)),
-      merger_in_(Product(table, "merger.mlp.0", kMerge * kMerge * config.width, kMerge * kMerge * config.width)),
-      merger_out_(Product(table, "merger.mlp.2", kMerge * kMerge * config.width, config.out_width)) {
+      merger_in_(TowerProduct(table, "merger.mlp.0", kMerge * kMerge * config.width, kMerge * kMerge * config.width)),
+      merger_out_(TowerProduct(table, "merger.mlp.2", kMerge * kMerge * config.width, config.out_width)) {
   for (int64_t i = 0; i < config.layers; ++i) {
     table.EnterBlock(first_block + i);
     layers_.emplace_back(table, absl::StrCat("blocks.", i, "."), config);
@@ -105,7 +105,7 @@ at::Tensor QwenVision::Forward(std::span<const EncoderPicture> pictures, WeightR
   const PatchPositions positions = PositionsOfPatches(grids);
   const int64_t head_dim = config_.width / config_.heads;
   const auto angles = [&](const std::vector<int64_t>& axis) {
-    return RotaryAngles(at::tensor(axis, at::kDouble).index_select(0, order), head_dim / 2, kTheta);
+    return RotaryAngles(at::tensor(axis, at::kDouble).index_select(0, order), head_dim / 2, kTowerTheta);
   };
   const Positions tables = RotaryPositions(at::cat({angles(positions.rows), angles(positions.columns)}, 1),
                                            AccumulationType(x.scalar_type()), x.device());
@@ -114,7 +114,7 @@ at::Tensor QwenVision::Forward(std::span<const EncoderPicture> pictures, WeightR
   for (int64_t i = 0; i < config_.layers; ++i) {
     const BroughtPart brought(weights, static_cast<int>(first_block_ + i));
     const Layer& layer = layers_[static_cast<size_t>(i)];
-    const at::Tensor packed = layer.qkv.Forward(kernels::RmsNorm(x, layer.attention_norm, kNormEps), context);
+    const at::Tensor packed = layer.qkv.Forward(kernels::RmsNorm(x, layer.attention_norm, kTowerEps), context);
     const std::vector<at::Tensor> qkv = packed.unflatten(1, {3, config_.heads, head_dim}).unbind(1);  // [n, h, d]
     const auto rotated = [&](const at::Tensor& heads) { return RotateHalves(heads.unsqueeze(0), tables).squeeze(0); };
     const bool is_full = std::ranges::find(config_.full_layers, i) != config_.full_layers.end() ||
@@ -122,10 +122,10 @@ at::Tensor QwenVision::Forward(std::span<const EncoderPicture> pictures, WeightR
     const at::Tensor read = AttendInRuns(rotated(qkv[0]), rotated(qkv[1]), qkv[2], is_full ? whole : in_windows);
     x = x + layer.out.Forward(read, context);
     const std::vector<at::Tensor> parts =
-        layer.gate_and_value.Forward(kernels::RmsNorm(x, layer.mlp_norm, kNormEps), context).chunk(2, 1);
+        layer.gate_and_value.Forward(kernels::RmsNorm(x, layer.mlp_norm, kTowerEps), context).chunk(2, 1);
     x = recorded(absl::StrCat("block.", i), x + layer.mlp_out.Forward(kernels::SwiGlu(parts[0], parts[1]), context));
   }
-  const at::Tensor joined = kernels::RmsNorm(x, merger_norm_, kNormEps).view({-1, kMerge * kMerge * config_.width});
+  const at::Tensor joined = kernels::RmsNorm(x, merger_norm_, kTowerEps).view({-1, kMerge * kMerge * config_.width});
   const at::Tensor merged =
       recorded("merger", merger_out_.Forward(kernels::Gelu(merger_in_.Forward(joined, context)), context));
   if (base::Planted("units_in_the_order_of_windows")) return merged;

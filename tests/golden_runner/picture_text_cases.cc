@@ -169,13 +169,13 @@ absl::StatusOr<std::vector<models::EncoderPicture>> ComparePatches(const Case& t
   return pictures;
 }
 
-std::vector<models::PatchGrid> GridsOf(const std::vector<models::EncoderPicture>& pictures) {
+std::vector<models::PatchGrid> GridsOfPictures(const std::vector<models::EncoderPicture>& pictures) {
   std::vector<models::PatchGrid> grids;
   for (const models::EncoderPicture& picture : pictures) grids.push_back(picture.grid);
   return grids;
 }
 
-std::vector<models::EncoderPicture> OnDevice(std::vector<models::EncoderPicture> pictures, at::Device device) {
+std::vector<models::EncoderPicture> PicturesOn(std::vector<models::EncoderPicture> pictures, at::Device device) {
   for (models::EncoderPicture& picture : pictures) picture.patches = picture.patches.to(device);
   return pictures;
 }
@@ -194,7 +194,7 @@ absl::StatusOr<Report> RunVisionEncoder(const Case& test_case) {
   Report report;
   ASSIGN_OR_RETURN(const std::vector<models::EncoderPicture> pictures,
                    ComparePatches(test_case, gold, processor, report));
-  const std::vector<models::PatchGrid> grids = GridsOf(pictures);
+  const std::vector<models::PatchGrid> grids = GridsOfPictures(pictures);
   const models::VisionWindows windows = models::WindowsOf(grids, read.vision.window);
   Exact("window_index", windows.order, gold.at("window_index"), report);
   std::vector<int64_t> ends = {0};
@@ -218,7 +218,7 @@ absl::StatusOr<Report> RunVisionEncoder(const Case& test_case) {
       const auto recorded = gold.find(absl::StrCat("f", bits, ".", name));
       if (recorded != gold.end()) report.Add(recorded->first, RelativeError(actual, recorded->second), tolerance);
     };
-    const at::Tensor output = tower->Forward(OnDevice(pictures, test_case.device), /*weights=*/nullptr, rank.context,
+    const at::Tensor output = tower->Forward(PicturesOn(pictures, test_case.device), /*weights=*/nullptr, rank.context,
                                              [&](const std::string& part, const at::Tensor& result) {
                                                compare(part.starts_with("block.") ? part + ".hidden" : part, result);
                                              });
@@ -261,7 +261,7 @@ absl::StatusOr<Report> RunTextEncoderOfPictures(const Case& test_case) {
       const at::Tensor own = encoder
                                  ->Forward({.ids = gold.at("input_ids").to(test_case.device),
                                             .states = {state},
-                                            .pictures = OnDevice(pictures, test_case.device)},
+                                            .pictures = PicturesOn(pictures, test_case.device)},
                                            rank.context)
                                  .hidden;
       report.Add(recorded->first, RelativeError(own, recorded->second),
