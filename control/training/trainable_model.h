@@ -6,8 +6,8 @@
 
 namespace tessera::control {
 
-// INVALID_ARGUMENT for models whose training needs more than images and captions: FLUX.1 Fill and FLUX.1 Kontext.
-// `pictures` is ModelDescription::pictures.
-absl::Status CheckTrainable(PictureInput pictures);
+// INVALID_ARGUMENT for models whose training needs more than images and captions: FLUX.1 Fill, FLUX.1 Kontext and
+// Qwen-Image-Edit. `pictures` is ModelDescription::pictures.
+absl::Status CheckTrainable(const PictureRules& pictures);
 
 }  // namespace tessera::control
