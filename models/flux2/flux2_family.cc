@@ -23,6 +23,7 @@ constexpr int64_t kMaxTokens = 512;
 constexpr int64_t kDistilledSteps = 4;
 constexpr int64_t kDefaultSide = 64;  // of the latents, which are patches
 constexpr int64_t kMaxSide = 8192;
+constexpr char kBaseModel[] = "FLUX.2 klein base";
 constexpr int64_t kPatch = 1;  // latents per token along one side: the autoencoder's latents are patches
 
 // The chat template of Qwen3 for one message, with thinking disabled.
@@ -122,6 +123,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux2Klein(const ModelFolder& folder) 
   description.heads = transformer.heads;
   description.blocks = transformer.double_blocks + transformer.single_blocks;
   description.exchange = {.width = transformer.width(),
+  if (distilled) description.base_model = kBaseModel;
                           .output_features = transformer.channels,
                           .prediction_features = transformer.channels,
                           .blocks = {},

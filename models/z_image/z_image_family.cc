@@ -26,6 +26,7 @@ constexpr int64_t kMaxTokens = 512;
 // base model's only in the shift of the schedule.
 constexpr int64_t kDistilledSteps = 9;
 constexpr double kDistilledShift = 3;
+constexpr char kBaseModel[] = "Z-Image";
 constexpr int64_t kDefaultLatentSide = 128;
 
 // The chat template of Qwen3 for one message, with thinking enabled.
@@ -137,6 +138,7 @@ absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder) {
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
   description.pictures = control::PictureInput::kStart;
+  if (distilled) description.base_model = kBaseModel;
   // Text tokens are positions of the first axis, and the image's is the next one.
   description.max_sequence_length = std::min(
       kMaxTokens, (transformer.axis_lengths[0] - 2) / ZImageConfig::kTokensPadded * ZImageConfig::kTokensPadded);

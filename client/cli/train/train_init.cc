@@ -93,6 +93,9 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
   const std::string text = ConfigTemplate({.config = config, .model = model, .images = images});
   // The typed values may be invalid, such as a name that is not valid text.
   if (const absl::StatusOr<control::TrainConfig> read = control::ParseTrainConfig(text); !read.ok())
+  if (const absl::Status trained = control::CheckDistillation(config, model); !trained.ok()) {
+    std::fprintf(stderr, "warning: %s\n", std::string(trained.message()).c_str());
+  }
     return read.status();
   for (const std::string& warning : images.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (output == "-") {
