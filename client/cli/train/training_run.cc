@@ -129,6 +129,7 @@ class TrainingRun {
     RETURN_IF_ERROR(control::CheckDistillation(config_, description_));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(config_, description_));
     RETURN_IF_ERROR(control::CheckPredictionType(config_, description_));
+    RETURN_IF_ERROR(control::CheckTargetModules(config_, description_));
     return parallel::CheckLayout(LayoutOf(config_), server::LayoutModelOf(description_, load_.dtype));
   }
 
