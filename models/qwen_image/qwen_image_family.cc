@@ -15,6 +15,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr OriginalNames kOriginalNames = OriginalNames::kQwenImage;
+
 // The reference pipeline's defaults and bounds.
 constexpr int64_t kSteps = 50;
 constexpr int64_t kDefaultTokens = 512;
@@ -73,6 +75,9 @@ class QwenImageFamily final : public LatentFamily {
   }
 
  private:
+ protected:
+  OriginalNames original_names() const override { return kOriginalNames; }
+
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
                          const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     ASSIGN_OR_RETURN(const EncodedText states,
@@ -121,7 +126,7 @@ absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder) {
   description.options = {control::prompt_option::kTrueCfgScale};
   description.cost.guidance_is_input = true;
   DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
-  DescribeParameters<QwenImageTransformer>(folder, configs, OriginalNames::kNone, description);
+  DescribeParameters<QwenImageTransformer>(folder, configs, kOriginalNames, description);
   return description;
 }
 

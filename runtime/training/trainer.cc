@@ -735,7 +735,9 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
     // diffusers has no loader for adapters of these families; PEFT reads its own folder format.
     RETURN_IF_ERROR(WritePeftFolder(path, adapter));
   } else {
-    RETURN_IF_ERROR(WriteKohyaFile(path + ".kohya.safetensors", adapter, models::AdapterNames(adaptable)));
+    const models::AdapterNames names(adaptable);
+    RETURN_IF_ERROR(WriteKohyaFile(path + ".kohya.safetensors", adapter, names));
+    RETURN_IF_ERROR(WriteComfyFile(path + ".comfyui.safetensors", adapter, names));
   }
   path += ".safetensors";
   RETURN_IF_ERROR(WritePeftFile(path, adapter));
