@@ -53,6 +53,7 @@ class QwenImageFamily final : public LatentFamily {
 
   // Texts have no padding, so those of different lengths do not share a pass.
   bool masks_padding() const override { return false; }
+  bool pads_texts() const override { return false; }
   FlowSigmas flow_sigmas() const override { return FlowSigmas::kLinear; }
 
   at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override {
@@ -74,10 +75,10 @@ class QwenImageFamily final : public LatentFamily {
     return encoded;
   }
 
- private:
  protected:
   OriginalNames original_names() const override { return kOriginalNames; }
 
+ private:
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
                          const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     ASSIGN_OR_RETURN(const EncodedText states,

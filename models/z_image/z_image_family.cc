@@ -57,6 +57,7 @@ class ZImageFamily final : public LatentFamily {
                      TransformerOf<ZImageTransformer>(configs.transformer)) {}
 
   bool masks_padding() const override { return false; }
+  bool pads_texts() const override { return false; }
   FlowSigmas flow_sigmas() const override { return FlowSigmas::kSingleLinear; }
   int64_t PaddingOf(TokenGrid grid) const override { return PaddedTokens(grid.image()) - grid.image(); }
 
@@ -137,8 +138,8 @@ absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder) {
   description.default_height = description.default_width = std::min(description.default_height, description.max_size);
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
-  description.pictures = control::PictureInput::kStart;
   if (distilled) description.base_model = kBaseModel;
+  description.pictures = control::PictureInput::kStart;
   // Text tokens are positions of the first axis, and the image's is the next one.
   description.max_sequence_length = std::min(
       kMaxTokens, (transformer.axis_lengths[0] - 2) / ZImageConfig::kTokensPadded * ZImageConfig::kTokensPadded);

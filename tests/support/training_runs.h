@@ -123,7 +123,11 @@ class TrainingRuns {
   }
 
   runtime::TrainingBatch Batch(models::Family& family, size_t first, size_t count) const {
-    const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", "", "a house by the sea"};
+    const char* prompts[] = {
+        "a cat",
+        "two cats on a red sofa in the evening sun, and through the window behind them the sea with "
+        "three ships that come home before the storm reaches the bay and its houses",
+        "", "a house by the sea"};
     const bool text = description_.max_sequence_length > 0;
     const models::LatentGeometry geometry = family.Geometry(height_, width_);
     parallel::SingleRank one;
