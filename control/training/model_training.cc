@@ -1,6 +1,7 @@
 #include "control/training/model_training.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -171,13 +172,23 @@ std::vector<std::string> DefaultTargetModules(const ModelDescription& model) {
   if (std::ranges::any_of(model.transformer.exchange.blocks, has_text_stream)) {
     modules.insert(modules.end(), {"add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"});
   }
+  // The attention of FLUX.2's single blocks is projected together with their MLP.
+  constexpr std::array kFused{"to_qkv_mlp_proj", "attn.to_out"};
+  for (const char* const fused : kFused) {
+    const auto is_fused = [fused](const MatrixProduct& product) {
+      return product.component == kTransformer && IsTarget(product.name, fused);
+    };
+    if (std::ranges::any_of(model.products, is_fused)) modules.emplace_back(fused);
+  }
   return modules;
 }
 
 int64_t AdapterParameters(const ModelDescription& model, const TrainNetwork& network) {
+  const std::vector<std::string> targets =
+      network.target_modules.empty() ? DefaultTargetModules(model) : network.target_modules;
   int64_t weights = 0;
   for (const MatrixProduct& product : model.products) {
-    if (product.component != kTransformer || !IsTargetOfAny(product.name, network.target_modules)) continue;
+    if (product.component != kTransformer || !IsTargetOfAny(product.name, targets)) continue;
     weights += network.linear * (product.out + product.in);
   }
   if (weights > 0) return weights;

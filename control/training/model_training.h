@@ -28,8 +28,8 @@ DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescriptio
 // projections of attention, including those of the text if it takes part in the same attention.
 std::vector<std::string> DefaultTargetModules(const ModelDescription& model);
 
-// Number of weights of an unsharded adapter: on the modules that it selects, or on the default modules, each taken as
-// width x width, if it selects none or the model's modules are unknown.
+// Number of weights of an unsharded adapter on the modules that it selects or, if it selects none, on the default
+// modules. If the model's modules are unknown, the default ones are taken as width x width.
 int64_t AdapterParameters(const ModelDescription& model, const TrainNetwork& network);
 
 // Returns the error of CheckTargets for network.target_modules; OK if the model's modules are unknown.

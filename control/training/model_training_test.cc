@@ -139,6 +139,8 @@ TEST(ModelTrainingTest, AnAdapterOfChosenModulesHasTheirSides) {
   EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16));
   EXPECT_EQ(PredictMemory(config, model, {1024, 1024}).adapter, 2u * 4 * (16 + 16));
   EXPECT_TRUE(CheckTargetModules(config, model).ok());
+  config.network.target_modules = {};
+  EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16)) << "the default modules";
   config.network.target_modules = {"to_v"};
   EXPECT_THAT(std::string(CheckTargetModules(config, model).message()),
               HasSubstr("network.target_modules has \"to_v\""));
@@ -222,6 +224,13 @@ TEST(ModelTrainingTest, TextInTheSameAttentionHasProjectionsOfItsOwn) {
   EXPECT_THAT(DefaultTargetModules(Flux()),
               ElementsAre("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"));
   EXPECT_THAT(DefaultTargetModules({}), ElementsAre("to_q", "to_k", "to_v", "to_out.0"));
+  ModelDescription flux2;
+  for (const char* name : {"transformer_blocks.0.attn.to_out.0", "single_transformer_blocks.0.attn.to_qkv_mlp_proj",
+                           "single_transformer_blocks.0.attn.to_out"}) {
+    flux2.products.push_back({.component = "transformer", .name = name});
+  }
+  EXPECT_THAT(DefaultTargetModules(flux2),
+              ElementsAre("to_q", "to_k", "to_v", "to_out.0", "to_qkv_mlp_proj", "attn.to_out"));
   ModelDescription one_stream = Flux();
   for (parallel::BlockExchange& block : one_stream.transformer.exchange.blocks) {
     block.kind = parallel::BlockKind::kUnified;

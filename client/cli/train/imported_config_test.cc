@@ -83,7 +83,7 @@ meta:
   version: '1.0'
 )";
 
-// As docs/train_network.md of sd-scripts names the arguments.
+// With the arguments of train_network.py of sd-scripts.
 constexpr char kKohya[] = R"(
 [model_arguments]
 pretrained_model_name_or_path = "models/FLUX.1-dev"

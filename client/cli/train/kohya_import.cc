@@ -1,5 +1,5 @@
 // Reads the configuration of kohya's sd-scripts: the arguments of its training scripts as TOML, its file of images, and
-// the JSON file of its graphical interface. Source: kohya-ss/sd-scripts, docs/config_README-en.md,
+// the JSON file of its graphical interface. Source: kohya-ss/sd-scripts, config_README-en.md,
 // library/train_util.py, flux_train_network.py; bmaltais/kohya_ss for the JSON.
 #include <algorithm>
 #include <array>
