@@ -22,7 +22,7 @@ import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Debian packages without a library: their headers are compiled into the programs.
-HEADERS = ("libboost1.81-dev", "libcli11-dev", "libstb-dev", "rapidjson-dev")
+HEADERS = ("libboost1.81-dev", "libcli11-dev", "libstb-dev", "libtomlplusplus-dev", "rapidjson-dev")
 NONE = "NOASSERTION"
 
 

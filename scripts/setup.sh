@@ -20,7 +20,7 @@ build_packages=(
   ccache cmake ninja-build g++ pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgtest-dev libgmock-dev libboost1.81-dev libboost-json1.81-dev rapidjson-dev libsentencepiece-dev
-  libpng-dev libjpeg62-turbo-dev libwebp-dev liblcms2-dev libicu-dev libssl-dev libcurl4-openssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libpq-dev libstb-dev libyaml-cpp-dev prometheus-cpp-dev
+  libpng-dev libjpeg62-turbo-dev libwebp-dev liblcms2-dev libicu-dev libssl-dev libcurl4-openssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libpq-dev libstb-dev libtomlplusplus-dev libyaml-cpp-dev prometheus-cpp-dev
   unzip ca-certificates python3 python3-pip
 )
 check_packages=(

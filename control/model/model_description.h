@@ -62,6 +62,8 @@ struct ModelDescription {
   int32_t default_steps = 0;
   int32_t max_steps = 0;
   double default_guidance_scale = 0;
+  // The name of the model to train in place of this one, which is distilled to few steps; empty: it is not distilled.
+  std::string base_model;
   bool default_resolution_binning = false;
   bool can_bin = false;  // the model has a table of sizes
   bool default_clean_caption = false;
@@ -77,10 +79,12 @@ struct ModelDescription {
   TransformerShape transformer;
   ModelCost cost;
   std::vector<MatrixProduct> products;  // of the components that accept adapters; empty if unknown
-  std::string original_names;           // naming scheme of modules in tools other than diffusers: flux, sd3 or none
-  std::string libraries;                // libraries of the worker and their settings; certificates contain it
-  std::string instruction_set;          // that the worker computes with (kernels/cpu/isa.h)
-  std::vector<std::string> warnings;    // for example about unknown fields of configuration files
+  std::string original_names;         // naming scheme of modules in tools other than diffusers: flux, sd3, … or none
+  std::string libraries;              // libraries of the worker and their settings; certificates contain it
+  std::string instruction_set;        // that the worker computes with (kernels/cpu/isa.h)
+  std::vector<std::string> warnings;  // for example about unknown fields of configuration files
+
+  bool is_distilled() const { return !base_model.empty(); }
 };
 
 constexpr auto FieldsOf(const ModelComponent*) {
@@ -118,7 +122,7 @@ constexpr auto FieldsOf(const ModelDescription*) {
       Field("min_size", &M::min_size, Integer{1, kMaxImageSide}), Field("max_size", &M::max_size, kSide),
       Field("default_height", &M::default_height, kSide), Field("default_width", &M::default_width, kSide),
       Field("default_steps", &M::default_steps), Field("max_steps", &M::max_steps, Integer{1, 1 << 30}),
-      Field("default_guidance_scale", &M::default_guidance_scale),
+      Field("default_guidance_scale", &M::default_guidance_scale), Field("base_model", &M::base_model),
       Field("default_resolution_binning", &M::default_resolution_binning), Field("can_bin", &M::can_bin),
       Field("default_clean_caption", &M::default_clean_caption), Field("pictures", &M::pictures),
       Field("default_max_sequence_length", &M::default_max_sequence_length, Integer{0, kMaxTokens}),

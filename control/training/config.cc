@@ -113,6 +113,10 @@ absl::Status CheckTogether(const TrainConfig& config) {
     return Wrong(absl::StrCat("train.blocks_to_swap is ", config.train.blocks_to_swap,
                               "; only frozen weights can be swapped, so it must be 0 where network.type is full"));
   }
+  if (config.network.type == NetworkType::kFull && !config.train.assistant_adapter.empty()) {
+    return Wrong(absl::StrCat("train.assistant_adapter is ", base::QuotedValue(config.train.assistant_adapter),
+                              "; only an adapter is trained with one, so that network.type must be lora"));
+  }
   if (config.network.type == NetworkType::kLora && config.network.from_scratch) {
     return Wrong("network.from_scratch is true; an adapter needs a trained base, so that network.type must be full");
   }
@@ -156,6 +160,8 @@ constexpr const char* kMayChange[] = {"model",
                                       "train.gradient_checkpointing",
                                       "train.blocks_to_swap",
                                       "train.max_nonfinite_steps",
+                                      "train.assistant_adapter",
+                                      "train.break_distillation",
                                       "sample.",
                                       "save.",
                                       "publish.",

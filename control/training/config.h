@@ -72,7 +72,7 @@ struct TrainNetwork {
   int64_t linear = 16;       // rank
   double linear_alpha = 16;  // the adapter's scale is alpha / rank; if the file omits it, it equals the rank
   NetworkInit init = NetworkInit::kKaiming;
-  std::vector<std::string> target_modules;  // suffixes of module names; empty: the family's default modules
+  std::vector<std::string> target_modules;  // as in target_modules.h; empty: the family's default modules
   bool from_scratch = false;                // all weights start as random numbers instead of the model's (full)
 
   bool operator==(const TrainNetwork&) const = default;
@@ -85,7 +85,8 @@ constexpr auto FieldsOf(const TrainNetwork*) {
                     Field("linear", &T::linear, Integer{1, 4096}, "rank of the adapter"),
                     Field("linear_alpha", &T::linear_alpha, Number{1e-6, 1e6}, "its scale is linear_alpha / linear"),
                     Field("init", &T::init),
-                    Field("target_modules", &T::target_modules, "ends of the names of the modules that it changes"),
+                    Field("target_modules", &T::target_modules,
+                          "ends of the names of its modules, patterns such as attn.*, or all-linear"),
                     Field("from_scratch", &T::from_scratch, "all weights begin as random numbers (full)"));
 }
 
@@ -145,6 +146,8 @@ struct TrainProcedure {
   double max_loss_ratio = 0;         // of a loss to its running mean, above which the run stops; 0: never stops
   bool quantize = false;             // store the frozen base in 8 bits (lora)
   int64_t blocks_to_swap = 0;        // blocks whose frozen weights are kept in host memory (lora)
+  std::string assistant_adapter;     // added to a distilled model while it is trained (lora); empty: none
+  bool break_distillation = false;   // train a distilled model without that adapter, or all of its weights
 
   bool operator==(const TrainProcedure&) const = default;
 };
@@ -176,7 +179,11 @@ constexpr auto FieldsOf(const TrainProcedure*) {
             "the run stops at a loss so many times its running mean; 0: never"),
       Field("quantize", &T::quantize, "the frozen base in 8 bits (lora)"),
       Field("blocks_to_swap", &T::blocks_to_swap, Integer{0, 1000},
-            "blocks whose frozen weights are kept in host memory (lora, on a GPU)"));
+            "blocks whose frozen weights are kept in host memory (lora, on a GPU)"),
+      Field("assistant_adapter", &T::assistant_adapter,
+            "adapter that is added to a distilled model in training alone (lora); empty: none"),
+      Field("break_distillation", &T::break_distillation,
+            "train a distilled model all the same; afterwards it needs more steps"));
 }
 
 struct TrainSample {
@@ -311,11 +318,11 @@ absl::StatusOr<TrainConfig> LoadTrainConfig(const std::string& path);
 std::string TrainConfigJson(const TrainConfig& config);
 
 // Checks whether a run that was started with `before` may continue with `now`. Keys that change no sum may differ:
-// model, output and the folders of images, whose contents are compared by their digests; recomputation, block swapping
-// and parallelism, because any topology can read a checkpoint; handling of bad images, caches, non-finite steps,
-// sample, save and publish. train.steps, train.lr and train.max_loss_ratio may differ too, and so may every key of
-// datasets and trigger_word if `same_samples`, which says that the digests of the samples are equal. InvalidArgument
-// names each other key that differs, with both values.
+// model, output, train.assistant_adapter and the folders of images, whose contents are compared by their digests;
+// recomputation, block swapping and parallelism, because any topology can read a checkpoint; handling of bad images,
+// caches, non-finite steps, train.break_distillation, sample, save and publish. train.steps, train.lr and
+// train.max_loss_ratio may differ too, and so may every key of datasets and trigger_word if `same_samples`, which says
+// that the digests of the samples are equal. InvalidArgument names each other key that differs, with both values.
 absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, bool same_samples = false);
 
 }  // namespace tessera::control

@@ -71,6 +71,8 @@ train:
   max_loss_ratio: 1000
   quantize: true
   blocks_to_swap: 10
+  assistant_adapter: assistant.safetensors
+  break_distillation: true
 sample: {sample_every: 100, prompts: ["a cat", "a dog"], seed: 3, steps: 20, guidance_scale: 4.5, width: 512, height: 768}
 save: {save_every: 50, max_step_saves_to_keep: 2}
 publish: {server: "https://[::1]:9090", adapter_folder: ad apters, name: sty-le, publish_every: 21,
@@ -118,7 +120,9 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                     .max_nonfinite_steps = 3,
                     .max_loss_ratio = 1000,
                     .quantize = true,
-                    .blocks_to_swap = 10};
+                    .blocks_to_swap = 10,
+                    .assistant_adapter = "assistant.safetensors",
+                    .break_distillation = true};
   expected.sample = {.sample_every = 100,
                      .prompts = {"a cat", "a dog"},
                      .seed = 3,
@@ -238,6 +242,8 @@ TEST(TrainConfigTest, SoItMayHaveOtherPathsAndPoliciesWhichChangeNoSum) {
   now.train.gradient_checkpointing = !now.train.gradient_checkpointing;
   now.train.blocks_to_swap = 3;
   now.train.max_nonfinite_steps = 1;
+  now.train.assistant_adapter = "/moved/assistant";
+  now.train.break_distillation = true;
   TrainDataset& dataset = now.datasets.at(0);
   dataset.folder_path = "/moved/";
   dataset.bad_images = BadImages::kSkip;

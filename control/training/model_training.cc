@@ -1,6 +1,7 @@
 #include "control/training/model_training.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -8,11 +9,13 @@
 #include "control/model/block_name.h"
 #include "control/model/model_description.h"
 #include "control/parameters/placement.h"
+#include "control/training/target_modules.h"
 #include "parallel/plan/stage_balance.h"
 
 namespace tessera::control {
 namespace {
 
+constexpr char kTransformer[] = "transformer";
 constexpr double kBlockBytes = 34;   // per token and feature, at two bytes a number
 constexpr double kSharedBytes = 24;  // the part of it that tensor ranks shard
 constexpr size_t kSwapBuffers = 2;   // blocks in device buffers: the one in use and the next
@@ -57,7 +60,7 @@ BlockSizes BlockSizesOf(const ModelDescription& model) {
   BlockSizes sizes{.blocks = {}, .others = TransformerParameters(model)};
   std::string last;
   for (const MatrixProduct& product : model.products) {
-    const std::string block = product.component == "transformer" ? BlockName(product.name) : "";
+    const std::string block = product.component == kTransformer ? BlockName(product.name) : "";
     if (block.empty()) continue;
     if (block != std::exchange(last, block)) sizes.blocks.push_back(0);
     sizes.blocks.back() += static_cast<double>(product.out) * static_cast<double>(product.in);
@@ -169,13 +172,38 @@ std::vector<std::string> DefaultTargetModules(const ModelDescription& model) {
   if (std::ranges::any_of(model.transformer.exchange.blocks, has_text_stream)) {
     modules.insert(modules.end(), {"add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"});
   }
+  // The attention of FLUX.2's single blocks is projected together with their MLP.
+  constexpr std::array kFused{"to_qkv_mlp_proj", "attn.to_out"};
+  for (const char* const fused : kFused) {
+    const auto is_fused = [fused](const MatrixProduct& product) {
+      return product.component == kTransformer && IsTarget(product.name, fused);
+    };
+    if (std::ranges::any_of(model.products, is_fused)) modules.emplace_back(fused);
+  }
   return modules;
 }
 
-int64_t AdapterParameters(const ModelDescription& model, int64_t rank) {
+int64_t AdapterParameters(const ModelDescription& model, const TrainNetwork& network) {
+  const std::vector<std::string> targets =
+      network.target_modules.empty() ? DefaultTargetModules(model) : network.target_modules;
+  int64_t weights = 0;
+  for (const MatrixProduct& product : model.products) {
+    if (product.component != kTransformer || !IsTargetOfAny(product.name, targets)) continue;
+    weights += network.linear * (product.out + product.in);
+  }
+  if (weights > 0) return weights;
   int64_t projections = 0;
   for (const parallel::BlockExchange& block : model.transformer.exchange.blocks) projections += ProjectionsOf(block);
-  return projections * rank * 2 * model.transformer.exchange.width;
+  return projections * network.linear * 2 * model.transformer.exchange.width;
+}
+
+absl::Status CheckTargetModules(const TrainConfig& config, const ModelDescription& model) {
+  std::vector<std::string> modules;
+  for (const MatrixProduct& product : model.products) {
+    if (product.component == kTransformer) modules.push_back(product.name);
+  }
+  if (config.network.type == NetworkType::kFull || modules.empty()) return absl::OkStatus();
+  return CheckTargets(config.network.target_modules, modules);
 }
 
 std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped) {
@@ -236,9 +264,9 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double block = shards_weights ? of_all_stages * LargestBlockShare(model) / tensor : 0;  // a gathered block
   const double weights = of_all_stages * stage.on_device * (config.train.quantize ? 1 : element) / weight_share;
   // Tensor ranks shard one of the two factors of each module.
-  const double trained = is_lora ? static_cast<double>(AdapterParameters(model, config.network.linear)) *
-                                       stage.weights * (1 + 1 / tensor) / 2
-                                 : parameters / tensor;
+  const double trained =
+      is_lora ? static_cast<double>(AdapterParameters(model, config.network)) * stage.weights * (1 + 1 / tensor) / 2
+              : parameters / tensor;
   const double states = config.train.ema_decay > 0 ? 4 : 3;
   TrainingMemory memory;
   // A gathered block exists twice: in its final place, and as the message with its parts.

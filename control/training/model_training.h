@@ -28,8 +28,12 @@ DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescriptio
 // projections of attention, including those of the text if it takes part in the same attention.
 std::vector<std::string> DefaultTargetModules(const ModelDescription& model);
 
-// Number of weights of an unsharded adapter of this rank on the default modules, each taken as width x width.
-int64_t AdapterParameters(const ModelDescription& model, int64_t rank);
+// Number of weights of an unsharded adapter on the modules that it selects or, if it selects none, on the default
+// modules. If the model's modules are unknown, the default ones are taken as width x width.
+int64_t AdapterParameters(const ModelDescription& model, const TrainNetwork& network);
+
+// Returns the error of CheckTargets for network.target_modules; OK if the model's modules are unknown.
+absl::Status CheckTargetModules(const TrainConfig& config, const ModelDescription& model);
 
 // Which blocks of a transformer are kept in host memory if `swapped` of them are. They are spread evenly and include
 // the last block, so that up to half of the blocks alternate with resident ones, whose computation hides the copy.

@@ -118,11 +118,33 @@ TEST(ModelTrainingTest, NoMoreBlocksAreSwappedThanThereAreAndNoneThatAreSharedOu
 
 // By hand: (19 · 8 + 38 · 3) projections with 2 · 3072 · 16 weights each.
 TEST(ModelTrainingTest, AnAdaptersWeightsAreThoseOfItsFactors) {
-  EXPECT_EQ(AdapterParameters(Flux(), 16), (19 * 8 + 38 * 3) * 2 * 3072 * 16);
+  EXPECT_EQ(AdapterParameters(Flux(), {.linear = 16}), (19 * 8 + 38 * 3) * 2 * 3072 * 16);
   const TrainingMemory memory = PredictMemory(Config(), Flux(), {1024, 1024});
-  EXPECT_EQ(memory.adapter, 2u * static_cast<uint64_t>(AdapterParameters(Flux(), 16)));
+  EXPECT_EQ(memory.adapter, 2u * static_cast<uint64_t>(AdapterParameters(Flux(), {.linear = 16})));
   EXPECT_EQ(memory.gradients, 2 * memory.adapter);
   EXPECT_EQ(memory.optimizer, 6 * memory.adapter);
+}
+
+TEST(ModelTrainingTest, AnAdapterOfChosenModulesHasTheirSides) {
+  ModelDescription model = Flux();
+  model.products = {{.component = "text_encoder", .name = "a.to_q", .out = 100, .in = 100},
+                    {.component = "transformer", .name = "a.to_q", .out = 6, .in = 10},
+                    {.component = "transformer", .name = "a.to_k", .out = 6, .in = 10},
+                    {.component = "transformer", .name = "norm.linear", .out = 30, .in = 10}};
+  TrainConfig config = Config();
+  config.network.linear = 4;
+  config.network.target_modules = {"all-linear"};
+  EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16 + 40));
+  config.network.target_modules = {"a.*"};
+  EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16));
+  EXPECT_EQ(PredictMemory(config, model, {1024, 1024}).adapter, 2u * 4 * (16 + 16));
+  EXPECT_TRUE(CheckTargetModules(config, model).ok());
+  config.network.target_modules = {};
+  EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16)) << "the default modules";
+  config.network.target_modules = {"to_v"};
+  EXPECT_THAT(std::string(CheckTargetModules(config, model).message()),
+              HasSubstr("network.target_modules has \"to_v\""));
+  EXPECT_TRUE(CheckTargetModules(config, Flux()).ok()) << "its modules are unknown";
 }
 
 // By hand: 4096 + 512 tokens of 3072 features; 57 inputs at two bytes and one block at 34.
@@ -202,6 +224,13 @@ TEST(ModelTrainingTest, TextInTheSameAttentionHasProjectionsOfItsOwn) {
   EXPECT_THAT(DefaultTargetModules(Flux()),
               ElementsAre("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"));
   EXPECT_THAT(DefaultTargetModules({}), ElementsAre("to_q", "to_k", "to_v", "to_out.0"));
+  ModelDescription flux2;
+  for (const char* name : {"transformer_blocks.0.attn.to_out.0", "single_transformer_blocks.0.attn.to_qkv_mlp_proj",
+                           "single_transformer_blocks.0.attn.to_out"}) {
+    flux2.products.push_back({.component = "transformer", .name = name});
+  }
+  EXPECT_THAT(DefaultTargetModules(flux2),
+              ElementsAre("to_q", "to_k", "to_v", "to_out.0", "to_qkv_mlp_proj", "attn.to_out"));
   ModelDescription one_stream = Flux();
   for (parallel::BlockExchange& block : one_stream.transformer.exchange.blocks) {
     block.kind = parallel::BlockKind::kUnified;

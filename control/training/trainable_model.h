@@ -1,4 +1,4 @@
-// CheckTrainable says which models can be trained. Pure.
+// CheckTrainable and CheckDistillation say which models can be trained. Pure.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +6,17 @@
 
 namespace tessera::control {
 
+struct ModelDescription;
+struct TrainConfig;
+
 // INVALID_ARGUMENT for models whose training needs more than images and captions: FLUX.1 Fill, FLUX.1 Kontext and
 // Qwen-Image-Edit. `pictures` is ModelDescription::pictures.
 absl::Status CheckTrainable(const PictureRules& pictures);
+
+// INVALID_ARGUMENT for a model that is distilled to few steps, because training it to the usual objective undoes the
+// distillation. The message names the model to train in its place. An adapter may be trained with
+// train.assistant_adapter, and with train.break_distillation everything may be. An assistant adapter is refused for
+// other models, which need none.
+absl::Status CheckDistillation(const TrainConfig& config, const ModelDescription& model);
 
 }  // namespace tessera::control

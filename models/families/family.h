@@ -122,6 +122,9 @@ class Family {
 
   // Whether rows with texts of different lengths can share a batch because padding is masked.
   virtual bool masks_padding() const = 0;
+  // Whether every text has the same length, because it is padded to one. Otherwise rows share a batch only if their
+  // prompts happen to be equally long, and in training each sample is a pass.
+  virtual bool pads_texts() const { return true; }
   virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
   // Whether the dynamic shift of a flow follows FLUX.2's formula in place of the scheduler's configuration.
   virtual bool has_empirical_shift() const { return false; }

@@ -20,7 +20,9 @@ struct FamilyDescription {
   int64_t default_height = 0, default_width = 0;
   int64_t default_steps = 0;
   double default_guidance_scale = 1;  // 0: the model has no guidance scale
-  bool can_bin = false;               // whether the family has a table of sizes for this model
+  // The name of the model to train in place of this one, which is distilled to few steps; empty: it is not distilled.
+  std::string base_model;
+  bool can_bin = false;  // whether the family has a table of sizes for this model
   bool default_resolution_binning = false;
   bool default_clean_caption = false;
   int64_t default_max_sequence_length = 0;

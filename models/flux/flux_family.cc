@@ -26,6 +26,7 @@ constexpr double kFillGuidanceScale = 30;
 // configuration, which has no embedding of a guidance scale.
 constexpr int64_t kDistilledSteps = 4;
 constexpr int64_t kDistilledTokens = 256;
+constexpr char kBaseModel[] = "FLUX.1-dev";
 constexpr int64_t kDefaultLatentSide = 128;
 constexpr int64_t kMaxSide = 8192;
 constexpr int64_t kPatch = 2;  // latents per token along one side
@@ -133,6 +134,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   const bool distilled = !configs.transformer.guidance;
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
+  if (distilled) description.base_model = kBaseModel;
   description.pictures = control::UsualRules(PicturesOf(folder));
   if (description.pictures.use == control::PictureInput::kFill) {
     description.default_steps = kFillSteps;

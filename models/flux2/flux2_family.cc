@@ -20,12 +20,15 @@
 namespace tessera::models {
 namespace {
 
+constexpr OriginalNames kOriginalNames = OriginalNames::kFlux2;
+
 // The reference pipelines' defaults and bounds.
 constexpr int64_t kSteps = 50;
 constexpr double kGuidanceScale = 4;
 constexpr int64_t kMaxTokens = 512;
 // The distilled checkpoints take few steps and no guidance (source: their model cards).
 constexpr int64_t kDistilledSteps = 4;
+constexpr char kBaseModel[] = "FLUX.2 klein base";
 constexpr int64_t kDefaultSide = 64;  // of the latents, which are patches
 constexpr int64_t kMaxSide = 8192;
 constexpr int64_t kPatch = 1;  // latents per token along one side: the autoencoder's latents are patches
@@ -147,6 +150,9 @@ class Flux2Family final : public LatentFamily {
     return encoded;
   }
 
+ protected:
+  OriginalNames original_names() const override { return kOriginalNames; }
+
  private:
   // Padding is masked in the encoder, and its states are read by the transformer.
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
@@ -185,6 +191,7 @@ absl::StatusOr<FamilyDescription> Describe(const ModelFolder& folder, const Flux
   DescribeSizes(configs.autoencoder, kPatch, kDefaultSide, kMaxSide, description);
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
+  if (distilled) description.base_model = kBaseModel;
   description.pictures = model.pictures;
   description.cost.references = description.pictures.fit;
   description.cost.guidance_is_input = model.embeds_guidance;
@@ -202,7 +209,7 @@ absl::StatusOr<FamilyDescription> Describe(const ModelFolder& folder, const Flux
   // Three matrices of that hidden width cost as much as two of one and a half times that.
   const double mlp_ratio = 1.5 * static_cast<double>(transformer.mlp_width) / static_cast<double>(transformer.width());
   DescribeStepCost(mlp_ratio, /*fixed_text_tokens=*/0, description);
-  DescribeParameters<Flux2Transformer>(folder, configs, OriginalNames::kNone, description);
+  DescribeParameters<Flux2Transformer>(folder, configs, kOriginalNames, description);
   return description;
 }
 

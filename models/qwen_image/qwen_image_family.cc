@@ -17,6 +17,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr OriginalNames kOriginalNames = OriginalNames::kQwenImage;
+
 // The reference pipeline's defaults and bounds.
 constexpr int64_t kSteps = 50;
 constexpr int64_t kDefaultTokens = 512;
@@ -62,6 +64,7 @@ class QwenImageFamily final : public LatentFamily {
 
   // Texts have no padding, so those of different lengths do not share a pass.
   bool masks_padding() const override { return false; }
+  bool pads_texts() const override { return false; }
   FlowSigmas flow_sigmas() const override { return FlowSigmas::kLinear; }
 
   at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override {
@@ -85,6 +88,9 @@ class QwenImageFamily final : public LatentFamily {
     RETURN_IF_ERROR(AddBranch(request.prompt, "prompt", guided ? weights.positive : 1, request, context, encoded));
     return encoded;
   }
+
+ protected:
+  OriginalNames original_names() const override { return kOriginalNames; }
 
  private:
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
@@ -167,7 +173,7 @@ absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder) {
   DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
   // The modulation of the references is half as wide as that of image and text.
   if (transformer.clean_references) description.cost.values_per_block *= 1.5;
-  DescribeParameters<QwenImageTransformer>(folder, configs, OriginalNames::kNone, description);
+  DescribeParameters<QwenImageTransformer>(folder, configs, kOriginalNames, description);
   return description;
 }
 

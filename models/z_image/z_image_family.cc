@@ -26,6 +26,7 @@ constexpr int64_t kMaxTokens = 512;
 // base model's only in the shift of the schedule.
 constexpr int64_t kDistilledSteps = 9;
 constexpr double kDistilledShift = 3;
+constexpr char kBaseModel[] = "Z-Image";
 constexpr int64_t kDefaultLatentSide = 128;
 
 // The chat template of Qwen3 for one message, with thinking enabled.
@@ -56,6 +57,7 @@ class ZImageFamily final : public LatentFamily {
                      TransformerOf<ZImageTransformer>(configs.transformer)) {}
 
   bool masks_padding() const override { return false; }
+  bool pads_texts() const override { return false; }
   FlowSigmas flow_sigmas() const override { return FlowSigmas::kSingleLinear; }
   int64_t PaddingOf(TokenGrid grid) const override { return PaddedTokens(grid.image()) - grid.image(); }
 
@@ -136,6 +138,7 @@ absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder) {
   description.default_height = description.default_width = std::min(description.default_height, description.max_size);
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
+  if (distilled) description.base_model = kBaseModel;
   description.pictures = control::kStartsFromPicture;
   // Text tokens are positions of the first axis, and the image's is the next one.
   description.max_sequence_length = std::min(

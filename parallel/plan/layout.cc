@@ -15,6 +15,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr size_t kMaxNearest = 5;
+constexpr int kFewSteps = 10;
 
 std::vector<int> Divisors(int value) {
   std::vector<int> divisors;
@@ -92,6 +93,12 @@ std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPl
                         " stages, so stages would be idle; valid values are ", mesh.pipe, " to ", kMaxPatches,
                         ", or warmup=all");
   }
+  if (by_patch && layout.patches > 1 && HasFewSteps(model)) {
+    return absl::StrCat(
+        "warmup is ", *layout.warmup, ", and PipeFusion is not for a model that is distilled to ",
+        model.distilled_steps, model.distilled_steps == 1 ? " step" : " steps",
+        ", of which its warm-up would be most; valid values are warmup=all, or layouts without patches");
+  }
   const uint64_t bytes = WeightBytes(layout, model);
   if (model.memory_bytes > 0 && bytes > model.memory_bytes) {
     return absl::StrCat("a rank would hold ", Gibibytes(bytes), " of weights, and has ", Gibibytes(model.memory_bytes),
@@ -117,6 +124,7 @@ std::optional<Layout> Adapted(const MeshShape& mesh, const Layout& wanted, const
     const int patches = std::clamp(wanted.patches, 1, kMaxPatches);
     const std::optional<int> warmup = wanted.warmup ? std::optional(std::max(*wanted.warmup, 1)) : std::nullopt;
     candidates = {Layout{mesh, patches, warmup}, Layout{mesh, std::max(patches, mesh.pipe), warmup}};
+    if (HasFewSteps(model)) candidates.push_back({.mesh = mesh});
   }
   for (const Layout& candidate : candidates) {
     if (Fault(candidate, model, place).empty()) return candidate;
@@ -137,6 +145,8 @@ std::pair<int, double> Distance(const Layout& a, const Layout& b) {
 }
 
 }  // namespace
+
+bool HasFewSteps(const LayoutModel& model) { return model.distilled_steps > 0 && model.distilled_steps <= kFewSteps; }
 
 bool IsLossless(const Layout& layout, int steps) { return layout.lossless() || *layout.warmup >= steps; }
 

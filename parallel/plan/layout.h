@@ -54,7 +54,13 @@ struct LayoutModel {
   uint64_t block_bytes = 0;    // weights of all blocks
   uint64_t other_bytes = 0;    // weights that every rank holds
   uint64_t memory_bytes = 0;   // for weights, on each rank
+  int distilled_steps = 0;     // of an image, if the model is distilled to few steps; 0: it is not
 };
+
+// Returns whether the model is distilled to so few steps that PipeFusion does not apply: its warm-up, in which the
+// whole image passes through the stages, would be most of them, and the others are too far apart to reuse keys and
+// values.
+bool HasFewSteps(const LayoutModel& model);
 
 // Returns the bytes of weights on a rank of `layout`, for the largest stage, assuming equal blocks distributed evenly.
 uint64_t WeightBytes(const Layout& layout, const LayoutModel& model);

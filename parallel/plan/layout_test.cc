@@ -139,6 +139,21 @@ TEST(LayoutCheckTest, EveryStageNeedsAPatchUnlessAllStepsAreWarmUp) {
   EXPECT_TRUE(CheckLayout(Parsed("pipe=4,patches=4,warmup=1"), kGuided).ok());
 }
 
+TEST(LayoutCheckTest, PipeFusionIsNotForAModelOfFewSteps) {
+  const LayoutModel model = {.heads = 4, .blocks = 4, .distilled_steps = 10};
+  EXPECT_THAT(CheckError("pipe=2,patches=4,warmup=1", model),
+              AllOf(HasSubstr("warmup is 1, and PipeFusion is not for a model that is distilled to 10 steps, of which "
+                              "its warm-up would be most; valid values are warmup=all, or layouts without patches"),
+                    HasSubstr("Nearest valid with 2 ranks: pipe=2; ")));
+  EXPECT_THAT(CheckError("patches=4,warmup=1", model), HasSubstr("Nearest valid with 1 rank: serial"));
+  EXPECT_TRUE(CheckLayout(Parsed("pipe=2,patches=4"), model).ok()) << "all steps are warm-up";
+  EXPECT_TRUE(CheckLayout(Parsed("pipe=2"), model).ok());
+  for (const int steps : {0, 11}) {
+    EXPECT_TRUE(
+        CheckLayout(Parsed("pipe=2,patches=4,warmup=1"), {.heads = 4, .blocks = 4, .distilled_steps = steps}).ok());
+  }
+}
+
 TEST(LayoutCheckTest, GuidanceHasTwoBranchesAtMost) {
   EXPECT_THAT(
       CheckError("cfg=2", {.heads = 4, .blocks = 4, .max_cfg_branches = 1}),

@@ -69,6 +69,7 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
   info.default_steps = static_cast<int32_t>(description.default_steps);
   info.max_steps = static_cast<int32_t>(sampler.num_train_timesteps);
   info.default_guidance_scale = description.default_guidance_scale;
+  info.base_model = description.base_model;
   info.default_resolution_binning = description.default_resolution_binning;
   info.can_bin = description.can_bin;
   info.default_clean_caption = description.default_clean_caption;

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/text/nearest_name.h"
+#include "base/macros/status_macros.h"
+#include "control/training/target_modules.h"
 #include "models/adapters/adapter.h"
 #include "runtime/denoising/noise.h"
 #include "runtime/training/sample_noise.h"
@@ -28,10 +27,6 @@ std::string ModuleOf(const Param& param) {
                                                                                                      : "";
 }
 
-bool Ends(absl::string_view module, absl::string_view target) {
-  return module == target || absl::EndsWith(module, absl::StrCat(".", target));
-}
-
 // Returns [rank, in] for the module with that number among the trained ones, in fp64.
 at::Tensor DrawDown(const AdapterOptions& options, int64_t module, int64_t in) {
   const NoiseKey key = StreamOf({.seed = options.seed, .sample = module}, NoisePurpose::kAdapterFactors);
@@ -46,10 +41,6 @@ at::Tensor DrawDown(const AdapterOptions& options, int64_t module, int64_t in) {
   return a;
 }
 
-bool IsTarget(absl::string_view module, const AdapterOptions& options) {
-  return std::ranges::any_of(options.targets, [module](const std::string& target) { return Ends(module, target); });
-}
-
 std::vector<std::string> ModulesOf(std::span<const Param> model, const AdapterOptions& options) {
   std::vector<std::string> modules = options.modules;
   if (!modules.empty()) return modules;
@@ -59,39 +50,27 @@ std::vector<std::string> ModulesOf(std::span<const Param> model, const AdapterOp
   return modules;
 }
 
-absl::Status CheckTargets(const std::vector<std::string>& modules, const AdapterOptions& options) {
-  std::set<std::string> ends;
-  for (const std::string& module : modules) ends.insert(module.substr(module.rfind('.') + 1));
-  for (const std::string& target : options.targets) {
-    if (std::ranges::any_of(modules, [&](const std::string& module) { return Ends(module, target); })) continue;
-    const std::string nearest = base::NearestName(target, std::vector<std::string>(ends.begin(), ends.end()));
-    return absl::InvalidArgumentError(
-        absl::StrCat("no module of the model ends with \"", target, "\"",
-                     nearest.empty() ? "" : absl::StrCat("; the nearest is \"", nearest, "\"")));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, const models::TensorShard& shard,
                                                   const AdapterOptions& options) {
   const std::vector<std::string> modules = ModulesOf(model, options);
-  if (absl::Status known = CheckTargets(modules, options); !known.ok()) return known;
+  RETURN_IF_ERROR(control::CheckTargets(options.targets, modules));
   std::map<std::string, int64_t> numbers;  // of the trained modules, on all stages
   for (const std::string& module : modules) {
-    if (IsTarget(module, options)) numbers.emplace(module, static_cast<int64_t>(numbers.size()));
+    if (control::IsTargetOfAny(module, options.targets)) numbers.emplace(module, static_cast<int64_t>(numbers.size()));
   }
   TrainedAdapter adapter;
   for (const Param& param : model) {
     at::Tensor(param.storage).requires_grad_(false);
     const std::string module = ModuleOf(param);
-    if (module.empty() || !IsTarget(module, options)) continue;
+    const auto number = numbers.find(module);
+    if (number == numbers.end()) continue;
     const models::ParamSpec& spec = param.spec;
     const int64_t out = spec.shape[0], in = spec.shape[1];
     const at::TensorOptions like = param.storage.options().dtype(options.dtype).requires_grad(false);
     const parallel::LowRankFactors own =
-        models::ShardOf({.a = DrawDown(options, numbers.at(module), in), .b = at::zeros({out, options.rank}, like)},
+        models::ShardOf({.a = DrawDown(options, number->second, in), .b = at::zeros({out, options.rank}, like)},
                         {.name = module, .out = out, .in = in, .role = spec.role, .parts = spec.parts}, shard);
     at::Tensor a = own.a.to(like).contiguous(), b = own.b.clone();
     // A replicated factor sees the same tokens as the product: either all of them on every tensor rank, which sums x Aᵀ

@@ -15,16 +15,15 @@
 namespace tessera::runtime {
 
 struct AdapterOptions {
-  // Suffixes of the modules' dotted names: "to_q" selects every module whose last name is that. Each must match at
-  // least one module.
+  // As in control/training/target_modules.h. Each must select at least one module.
   std::vector<std::string> targets;
   int64_t rank = 16;
   double alpha = 16;  // the product of the factors is scaled by alpha / rank
   control::NetworkInit init = control::NetworkInit::kKaiming;
   at::ScalarType dtype = at::kDouble;  // of the model
   uint64_t seed = 0;                   // of the run
-  // Names of all modules of the model, in its order, if other pipeline stages hold some of them; empty: those of the
-  // parameters.
+  // Names of all matrix products of the model, in its order, those of other pipeline stages included; empty: all
+  // matrices of the parameters.
   std::vector<std::string> modules = {};
 };
 
@@ -39,8 +38,7 @@ struct TrainedAdapter {
 // Makes the initial adapter of a run for a model that was loaded for training (Family::parameters); afterwards the
 // model's parameters no longer require gradients. B is zero. A is drawn for the whole module, so that each rank has a
 // part of the same numbers: uniform within 1 / sqrt(in) (PEFT's default, kaiming with a = sqrt(5)), or normal with
-// standard deviation 1 / rank. Returns InvalidArgument for a target that matches no module of the model, with the
-// nearest module.
+// standard deviation 1 / rank. Returns the error of control::CheckTargets.
 absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const models::Param> model,
                                                   const models::TensorShard& shard, const AdapterOptions& options);
 

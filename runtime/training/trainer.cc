@@ -20,6 +20,8 @@
 #include "base/time/steady_time.h"
 #include "control/model/model_description.h"
 #include "control/training/model_training.h"
+#include "control/training/trainable_model.h"
+#include "models/adapters/adapter.h"
 #include "models/precision.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/group/heartbeat.h"
@@ -36,6 +38,7 @@ namespace tessera::runtime {
 namespace {
 
 constexpr char kLatest[] = "latest";
+constexpr char kTransformer[] = "transformer";
 
 // The validation loss is that of at most this many images, each at the middle of this many equal parts of the noise
 // levels.
@@ -45,6 +48,7 @@ constexpr int64_t kEvaluatedLevels = 8;
 constexpr int64_t kEvaluationEpoch = -1;
 
 absl::Status CheckSupported(const control::TrainConfig& config, const TrainedModel& model) {
+  RETURN_IF_ERROR(control::CheckDistillation(config, model.description));
   RETURN_IF_ERROR(control::CheckBlocksToSwap(config, model.description));
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,
@@ -174,12 +178,8 @@ ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
 absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, const TrainedModel& model) {
   if (config.network.type == control::NetworkType::kFull) return TrainedAdapter();
   std::vector<std::string> modules;
-  if (model.groups.model.pipe.size() > 1) {
-    const models::AdaptableModel adaptable = model.family.adaptable();
-    for (const models::ProductSpec& product : adaptable.components.at("transformer")) {
-      modules.push_back(product.name);
-    }
-  }
+  const models::AdaptableModel adaptable = model.family.adaptable();
+  for (const models::ProductSpec& product : adaptable.components.at(kTransformer)) modules.push_back(product.name);
   absl::StatusOr<TrainedAdapter> adapter = MakeTrainedAdapter(
       model.family.parameters(), model.shard,
       {.targets = config.network.target_modules.empty() ? control::DefaultTargetModules(model.description)
@@ -199,6 +199,37 @@ absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, con
   }
   RETURN_IF_ERROR(Agree(trains, model.groups.all));
   return adapter;
+}
+
+// Reads train.assistant_adapter on every rank, and warns of its parts that are not used. Without one it has no digest.
+absl::StatusOr<models::Adapter> AssistantOf(const control::TrainConfig& config, const TrainedModel& model,
+                                            std::vector<std::string>& warnings) {
+  const std::string& path = config.train.assistant_adapter;
+  if (path.empty()) return models::Adapter();
+  absl::StatusOr<models::Adapter> assistant =
+      models::ReadAdapter(path, model.family.adaptable(),
+                          {.dtype = model.family.dtype(), .device = model.family.device(), .tensor = model.shard});
+  if (!assistant.ok()) {
+    assistant = absl::Status(assistant.status().code(), absl::StrCat("train.assistant_adapter is ", base::Quote(path),
+                                                                     ": ", std::string(assistant.status().message())));
+  }
+  RETURN_IF_ERROR(Agree(assistant.status(), model.groups.all));
+  for (const auto& [component, modules] : assistant->components) {
+    if (component == kTransformer) continue;
+    warnings.push_back(absl::StrCat("the part for ", component, " of train.assistant_adapter is not used"));
+  }
+  std::string embeddings = models::EmbeddingsWarning(path, assistant->embeddings);
+  if (!embeddings.empty()) warnings.push_back(std::move(embeddings));
+  return assistant;
+}
+
+// The factors that are added to the products while the adapter is trained.
+parallel::AdapterFactors FactorsOf(const TrainedAdapter& adapter, const models::Adapter& assistant) {
+  parallel::AdapterFactors factors = adapter.factors;
+  const auto modules = assistant.components.find(kTransformer);
+  if (modules == assistant.components.end()) return factors;
+  for (const auto& [module, of_module] : modules->second) factors.Add(module, of_module);
+  return factors;
 }
 
 // The bounds with which the weights were loaded (LoadOptions::share).
@@ -258,6 +289,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ::malloc_trim(0);  // returns the memory that listing the images took
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
+  ASSIGN_OR_RETURN(const models::Adapter assistant, AssistantOf(config, model, warnings));
   if (config.network.from_scratch) {
     DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed),
                        model.groups.model.pipe);
@@ -265,7 +297,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(ModelContents base, ContentsOf(model));
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(output), std::move(base),
                                                std::move(objective), std::move(set), std::move(order),
-                                               std::move(adapter)));
+                                               std::move(adapter), assistant));
   trainer->warnings_.insert(trainer->warnings_.begin(), warnings.begin(), warnings.end());
   trainer->WarnOf(finished, "an earlier start of this run was interrupted while it changed to another branch");
   if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
@@ -273,7 +305,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
 }
 
 Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, ModelContents base,
-                 Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter)
+                 Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter,
+                 const models::Adapter& assistant)
     : config_(std::move(config)),
       output_lock_(std::move(output)),
       model_(model),
@@ -288,12 +321,14 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::P
                 .base = std::move(base)}),
       order_(std::move(order)),
       adapter_(std::move(adapter)),
+      training_factors_(FactorsOf(adapter_, assistant)),
+      assistant_digest_(assistant.digest),
       sharded_(ShardedWeightsOf(config_, model)),
       pass_(model.family, model.groups.model,
             {.recompute = config_.train.gradient_checkpointing,
              .sequence_parallel = config_.parallelism.sequence_parallel,
              .stage_bounds = StageBoundsOf(model),
-             .adapters = trains_adapter() ? &adapter_.factors : nullptr,
+             .adapters = trains_adapter() ? &training_factors_ : nullptr,
              .weights = model.family.residency(),
              .gradients_ready = [this](int part) { gradients_.Collect(part); }}),
       gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters(),
@@ -467,6 +502,7 @@ std::string Trainer::StateJson() const {
   writer.Key("config").String(control::TrainConfigJson(config_));
   writer.Key("base_digest").String(base_digest_);
   writer.Key("data_digest").String(data_digest_);
+  writer.Key("assistant_digest").String(assistant_digest_);
   writer.Key("optimizer_step").Int(optimizer_.step());
   writer.Key("cursor").Int(cursor_);
   writer.Key("loss_mean").Number(loss_mean_.mean);
@@ -481,7 +517,8 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
                     data_digest = reader.RequiredString("data_digest");
   const int64_t optimizer_step = reader.RequiredInt("optimizer_step", 0);
   cursor_ = reader.RequiredInt("cursor", 0);
-  // Checkpoints of earlier versions have neither field.
+  // Checkpoints of earlier versions have none of these fields.
+  const std::string assistant_digest = reader.String("assistant_digest", "");
   loss_mean_ = {.mean = reader.Number("loss_mean", 0, 0), .count = reader.Int("losses", 0, 0)};
   RETURN_IF_ERROR(reader.status());
   ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
@@ -491,6 +528,14 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
     return absl::InvalidArgumentError(absl::StrCat(name, " was trained from another model than ", config_.model,
                                                    ": its digest is ", base_digest, ", that of the model ",
                                                    base_digest_));
+  }
+  if (assistant_digest != assistant_digest_) {
+    const char* const trained = assistant_digest.empty() ? " was trained without train.assistant_adapter"
+                                : assistant_digest_.empty()
+                                    ? " was trained with train.assistant_adapter, which is missing"
+                                    : " was trained with another train.assistant_adapter";
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, trained, "; restore the key and the file, or start a new run"));
   }
   if (!same_samples) {
     return absl::InvalidArgumentError(absl::StrCat(name, kOtherSamples, kPutBack));
@@ -690,7 +735,9 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
     // diffusers has no loader for adapters of these families; PEFT reads its own folder format.
     RETURN_IF_ERROR(WritePeftFolder(path, adapter));
   } else {
-    RETURN_IF_ERROR(WriteKohyaFile(path + ".kohya.safetensors", adapter, models::AdapterNames(adaptable)));
+    const models::AdapterNames names(adaptable);
+    RETURN_IF_ERROR(WriteKohyaFile(path + ".kohya.safetensors", adapter, names));
+    RETURN_IF_ERROR(WriteComfyFile(path + ".comfyui.safetensors", adapter, names));
   }
   path += ".safetensors";
   RETURN_IF_ERROR(WritePeftFile(path, adapter));
@@ -732,7 +779,8 @@ models::SharedAdapters Trainer::adapters() const {
   auto set = std::make_shared<models::AdapterSet>();
   set->key = absl::StrCat("training step ", step_);
   set->prediction_type = PredictionTypeName(prediction_type());
-  set->components["transformer"] = adapter_.factors;
+  // Without the assistant adapter.
+  set->components[kTransformer] = adapter_.factors;
   return set;
 }
 

@@ -37,6 +37,9 @@
 namespace tessera::control {
 struct ModelDescription;
 }
+namespace tessera::models {
+struct Adapter;
+}
 
 namespace tessera::runtime {
 
@@ -74,7 +77,8 @@ class Trainer final {
 
  private:
   Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, ModelContents base,
-          Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter);
+          Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter,
+          const models::Adapter& assistant);
 
   bool trains_adapter() const { return !adapter_.params.empty(); }
   // Prefix of the trained tensors' names in checkpoints.
@@ -130,6 +134,8 @@ class Trainer final {
   TrainingSamples samples_;
   DataOrder order_;
   const TrainedAdapter adapter_;                           // without parameters if all weights are trained
+  const parallel::AdapterFactors training_factors_;        // those of the adapter and of the assistant adapter
+  const std::string assistant_digest_;                     // empty if there is no assistant adapter
   const std::shared_ptr<models::ShardedWeights> sharded_;  // the model's; null: every replica holds all weights
   TrainingPass pass_;
   Gradients gradients_;

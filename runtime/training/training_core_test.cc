@@ -291,7 +291,8 @@ TEST(TrainedAdapterTest, ATargetThatNoModuleHasNamesTheNearest) {
   const TwoProducts model({});
   const absl::Status refused = MakeTrainedAdapter(model.table.params(), {}, {.targets = {"to_qq"}}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
-  EXPECT_EQ(refused.message(), "no module of the model ends with \"to_qq\"; the nearest is \"to_q\"");
+  EXPECT_EQ(refused.message(),
+            "network.target_modules has \"to_qq\", with which no module of the model ends; the nearest is \"to_q\"");
 }
 
 // A table with one replicated parameter.

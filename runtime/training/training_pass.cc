@@ -452,6 +452,25 @@ void Check(const TrainingBatch& batch, const parallel::RankGroups& groups, const
               groups.pipe.size());
 }
 
+// Returns the micro-batches in the passes in which they are computed. A model that neither masks padding nor pads its
+// texts to one length takes one sample at a time. The number of passes depends on the number of samples alone and not
+// on the lengths of their texts, because other replicas may wait for a shard of the weights in each pass.
+std::vector<TrainingBatch> PassesOf(const models::Family& family, std::span<const TrainingBatch> micro_batches) {
+  if (family.masks_padding() || family.pads_texts()) return {micro_batches.begin(), micro_batches.end()};
+  std::vector<TrainingBatch> passes;
+  for (const TrainingBatch& batch : micro_batches) {
+    for (size_t i = 0; i < batch.rows.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      passes.push_back({.sample = {.noisy = batch.sample.noisy.narrow(0, row, 1),
+                                   .target = batch.sample.target.narrow(0, row, 1),
+                                   .timesteps = batch.sample.timesteps.narrow(0, row, 1),
+                                   .weights = {batch.sample.weights[i]}},
+                        .rows = {batch.rows[i]}});
+    }
+  }
+  return passes;
+}
+
 // Exchanges the results of one pass and the inputs of the next.
 void Exchange(std::vector<parallel::Transfer>& messages, parallel::Communicator& pipe) {
   if (!messages.empty()) pipe.Exchange(messages);
@@ -466,15 +485,16 @@ TrainingPass::TrainingPass(const models::Family& family, const parallel::RankGro
 
 at::Tensor TrainingPass::Run(std::span<const TrainingBatch> micro_batches, double divisor) {
   for (const TrainingBatch& batch : micro_batches) Check(batch, groups_, options_);
+  const std::vector<TrainingBatch> passes = PassesOf(family_, micro_batches);
   const at::AutoGradMode with_gradients(true);
-  std::vector<std::unique_ptr<MicroBatch>> under_way(micro_batches.size());
+  std::vector<std::unique_ptr<MicroBatch>> under_way(passes.size());
   std::vector<at::Tensor> losses;
   std::vector<parallel::Transfer> messages;
-  for (const auto [direction, index] : parallel::OneForwardOneBackward(groups_.pipe.rank(), groups_.pipe.size(),
-                                                                       static_cast<int>(micro_batches.size()))) {
+  for (const auto [direction, index] :
+       parallel::OneForwardOneBackward(groups_.pipe.rank(), groups_.pipe.size(), static_cast<int>(passes.size()))) {
     std::unique_ptr<MicroBatch>& pass = under_way[static_cast<size_t>(index)];
     if (direction == Direction::kForward) {
-      pass = std::make_unique<MicroBatch>(family_, groups_, options_, micro_batches[static_cast<size_t>(index)]);
+      pass = std::make_unique<MicroBatch>(family_, groups_, options_, passes[static_cast<size_t>(index)]);
       pass->Enter();
     }
     pass->AddReceives(direction, messages);

@@ -12,6 +12,9 @@
 // through a collective whose gradient is the sum over the sequence. The gradients of the parameters before it are
 // therefore complete on each rank (models::PartialGradient), and the sum is over a vector instead of a matrix.
 //
+// Samples whose texts have different lengths share a micro-batch if the model masks padding. If it neither does that
+// nor pads all texts to one length (Family::pads_texts), each sample is computed in a pass by itself.
+//
 // Shapes: b samples of the micro-batch, [c, h, w] a sample's latents.
 #pragma once
 
@@ -67,7 +70,8 @@ class TrainingPass final {
   // losses of all samples.
   at::Tensor Run(std::span<const TrainingBatch> micro_batches, double divisor);
 
-  // Returns the losses of one micro-batch without computing gradients.
+  // Returns the losses of one micro-batch without computing gradients. Its texts have one length, or the model masks
+  // padding.
   at::Tensor Evaluate(const TrainingBatch& batch);
 
  private:

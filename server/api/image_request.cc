@@ -61,10 +61,11 @@ struct QualityPreset {
 };
 constexpr QualityPreset kQualities[] = {{"low", 1}, {"high", 4}, {"xhigh", 6}, {"max", 8}, {"hd", 4}};
 
-// A preset is relative to the model's default number of steps, so that it suits models of 4 steps and of 50. It never
-// exceeds the limits.
+// A preset is relative to the model's default number of steps and never exceeds the limits. A distilled model was
+// trained for exactly its default number, which more steps do not improve, so that a preset changes nothing there.
 std::optional<int64_t> StepsOfQuality(const std::string& quality, const control::ModelDescription& model,
                                       const RequestLimits& limits) {
+  if (model.is_distilled()) return std::nullopt;
   for (const QualityPreset& preset : kQualities) {
     if (quality != preset.name) continue;
     const int64_t most = std::min<int64_t>(model.max_steps, limits.max_steps);

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/fields/field_error.h"
+#include "control/model/model_description.h"
 #include "server/api/field_checks.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"
@@ -105,6 +107,20 @@ TEST(ImageRequestTest, QualityIsAPresetOfStepsWithinWhatIsAllowed) {
     EXPECT_EQ(job->parameters.steps, expected) << quality;
     // A quality with more steps than allowed gets the maximum.
     EXPECT_EQ(Validated(request, {.max_steps = 10})->parameters.steps, std::min(expected, 10)) << quality;
+  }
+}
+
+TEST(ImageRequestTest, QualityChangesNoStepsOfADistilledModel) {
+  control::ModelDescription distilled = *FakeModel("first").description;
+  distilled.base_model = "another";
+  ServedModel model = FakeModel("first");
+  model.description = std::make_shared<const control::ModelDescription>(distilled);
+  for (const char* quality : {"low", "high", "max"}) {
+    ImageRequest request = Request();
+    request.quality = quality;
+    const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, {model}, {}, 123);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->parameters.steps, 4) << quality;
   }
 }
 

@@ -119,6 +119,10 @@ absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
   }
   std::ranges::stable_sort(made.plans, {}, [](const Plan& plan) { return plan.time.image(); });
   Recommend(request, made);
+  if (request.approximate && parallel::HasFewSteps(model)) {
+    absl::StrAppend(&made.reason, " PipeFusion is left out: the model is distilled to ", model.distilled_steps,
+                    " steps, of which its warm-up would be most.");
+  }
   return made;
 }
 

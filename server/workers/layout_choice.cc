@@ -40,7 +40,8 @@ parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, cont
   parallel::LayoutModel numbers = {.heads = std::max(model.heads, 1),
                                    .blocks = std::max(model.blocks, 1),
                                    .max_cfg_branches = 2,
-                                   .usual_cfg_branches = static_cast<int>(control::DefaultWork(model).rows)};
+                                   .usual_cfg_branches = static_cast<int>(control::DefaultWork(model).rows),
+                                   .distilled_steps = model.is_distilled() ? model.default_steps : 0};
   const auto bytes_per_weight = static_cast<uint64_t>(control::ElementBytes(dtype));
   for (const control::ModelComponent& component : model.components) {
     (component.role == control::ComponentRole::kTransformer ? numbers.block_bytes : numbers.other_bytes) +=

@@ -72,6 +72,13 @@ TEST(LayoutChoiceTest, RefusesWhatTheModelCannotDoAndNamesWhatItCan) {
   EXPECT_THAT(Choice({.layout = "cfg=2", .ranks = 4}), HasSubstr("cfg=2,ulysses=2"));
 }
 
+TEST(LayoutChoiceTest, AModelHasDistilledStepsIfItIsDistilled) {
+  control::ModelDescription model = {.default_steps = 4};
+  EXPECT_EQ(LayoutModelOf(model, control::Dtype::kBf16).distilled_steps, 0);
+  model.base_model = "another";
+  EXPECT_EQ(LayoutModelOf(model, control::Dtype::kBf16).distilled_steps, 4);
+}
+
 TEST(LayoutChoiceTest, CountsTheTransformersWeightsApart) {
   control::ModelDescription model = {.heads = 4, .blocks = 6};
   model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 100},

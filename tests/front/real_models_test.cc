@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <regex>
 #include <string>
 #include <utility>
@@ -85,6 +86,17 @@ TEST_F(ModelsOnTheCommandLineTest, ADistilledModelHasItsOwnDefaults) {
   EXPECT_EQ(model.at("default_max_sequence_length"), 256);
   EXPECT_THAT(Run({"inspect", "tests/golden/pipelines/flux_schnell"}).output, HasSubstr("guidance    none"));
   EXPECT_EQ(Inspect("tests/golden/pipelines/flux_dev").at("default_steps"), 28);
+  for (const auto& [name, base] :
+       std::map<std::string, std::string>{{"golden/pipelines/flux_schnell", "FLUX.1-dev"},
+                                          {"golden/pipelines/flux_dev", ""},
+                                          {"golden/pipelines/sd35", ""},
+                                          {"golden-newer/pipelines/z_image_turbo", "Z-Image"},
+                                          {"golden-newer/pipelines/z_image_base", ""},
+                                          {"golden-newer/pipelines/flux2_klein", "FLUX.2 klein base"},
+                                          {"golden-newer/pipelines/flux2_klein_base", ""},
+                                          {"golden-newer/pipelines/qwen_image", ""}}) {
+    EXPECT_EQ(Inspect("tests/" + name).at("base_model"), base) << name;
+  }
 }
 
 TEST_F(ModelsOnTheCommandLineTest, GuidanceOfAModelThatTakesNoneIsSaidAndNotRecorded) {

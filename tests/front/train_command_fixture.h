@@ -81,7 +81,7 @@ class TrainCommandFixture : public ::testing::Test {
                         << images() << "\n    resolution: 64\n    caption_dropout_rate: 0.3\n"
                         << (more.find("network:") == std::string::npos ? "network:\n  type: full\n" : "")
                         << "train:\n  dtype: fp64\n  batch_size: 2\n  lr: 0.01\n  steps: " << steps << "\n"
-                        << more;
+                        << (model == "flux_schnell" ? "  break_distillation: true\n" : "") << more;
     return path;
   }
 

@@ -1,4 +1,4 @@
-// Tests `tessera train init` with the fake worker's model.
+// Tests `tessera train init` with the fake worker's model, and `tessera train import`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +87,58 @@ TEST_F(TrainInitTest, AMistakeNamesTheOptionItsValueAndWhatIsValid) {
     EXPECT_THAT(result.output, IsEmpty());
   }
   EXPECT_THAT(Files(), ElementsAre("photos"));
+}
+
+TEST_F(TrainInitTest, AConfigurationOfAnotherProgramIsImported) {
+  Write("lora.yaml",
+        "config:\n  name: cat\n  process:\n    - model: {name_or_path: emoji}\n      network: {type: lora, linear: 4}\n"
+        "      datasets: [{folder_path: photos, default_caption: a}]\n      train: {steps: 3, optimizer: prodigy}\n");
+  const Result result = Run({"train", "import", "lora.yaml"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors,
+              AllOf(HasSubstr("warning: config.process[0].train.optimizer is \"prodigy\": AdamW is used"),
+                    HasSubstr("train.yaml: from lora.yaml, with 3 notes")));
+  const std::string text = Read("train.yaml");
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("# Imported from lora.yaml, a configuration of ai-toolkit.\n"),
+                    HasSubstr("# - config.process[0].datasets[0].default_caption is \"a\": there is no equivalent\n")));
+  const absl::StatusOr<control::TrainConfig> config = control::ParseTrainConfig(text);
+  ASSERT_TRUE(config.ok()) << config.status() << text;
+  EXPECT_EQ(config->model, "emoji");
+  EXPECT_EQ(config->output, "output/cat");
+  EXPECT_EQ(config->network.linear, 4);
+  const Result plan = Run({"train", "train.yaml", "--dry-run"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.errors;
+}
+
+TEST_F(TrainInitTest, AFileOfKohyaNamesOthersFromItsFolder) {
+  std::filesystem::create_directory(WorkFolder() + "/kohya");
+  Write("kohya/images.toml", "[[datasets]]\n[[datasets.subsets]]\nimage_dir = \"photos\"\n");
+  Write("kohya/config.toml", "pretrained_model_name_or_path = \"a\"\ndataset_config = \"images.toml\"\n");
+  const Result result = Run({"train", "import", "kohya/config.toml", "--model", "emoji", "-o", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  const absl::StatusOr<control::TrainConfig> config = control::ParseTrainConfig(result.output);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->model, "emoji");
+  ASSERT_EQ(config->datasets.size(), 1u);
+}
+
+TEST_F(TrainInitTest, AMistakeOfAnImportNamesItsReason) {
+  Write("ours.yaml", "model: emoji\n");
+  Write("mine.yaml", "precious");
+  for (const auto& [arguments, problem] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"train", "import"}, "FILE is missing; it must be a configuration of ai-toolkit"},
+           {{"train", "import", "absent.yaml"}, "absent.yaml"},
+           {{"train", "import", "ours.yaml"}, "ours.yaml: it is no configuration of ai-toolkit"},
+           {{"train", "import", "ours.yaml", "-o", "mine.yaml"}, "--output is 'mine.yaml', which exists"},
+           {{"train", "import", "ours.yaml", "--rank", "4"}, "--rank is for another action, not for train import"},
+           {{"train", "import", "ours.yaml", "--json"}, "--json is for a run, not for train import"},
+           {{"train", "ours.yaml", "other.yaml"}, "FILE is for train import; a run has one configuration"}}) {
+    const Result result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << problem;
+    EXPECT_THAT(result.errors, HasSubstr(problem));
+  }
+  EXPECT_EQ(Read("mine.yaml"), "precious");
 }
 
 }  // namespace

@@ -59,8 +59,11 @@ absl::StatusOr<std::unique_ptr<Parts>> Open(const Case& test_case, at::ScalarTyp
   ASSIGN_OR_RETURN(parts->transformer, OpenModel(folder.components().at("transformer").class_name, transformer,
                                                  transformer + "/config.json", dtype, test_case.device, share));
   const std::string pipeline = test_case.Text("pipeline");
-  parts->adaptable.originals = pipeline.starts_with("Flux")               ? models::OriginalNames::kFlux
+  parts->adaptable.originals = pipeline.starts_with("Flux2")              ? models::OriginalNames::kFlux2
+                               : pipeline.starts_with("Flux")             ? models::OriginalNames::kFlux
                                : pipeline.starts_with("StableDiffusion3") ? models::OriginalNames::kSd3
+                               : pipeline.starts_with("ZImage")           ? models::OriginalNames::kZImage
+                               : pipeline.starts_with("QwenImage")        ? models::OriginalNames::kQwenImage
                                                                           : models::OriginalNames::kNone;
   parts->adaptable.components["transformer"] = parts->transformer->table.products();
   RETURN_IF_ERROR(OpenEncoders(folder, *parts));

@@ -236,6 +236,21 @@ TEST(PlanTest, LayoutsWithStaleStepsAreRecommendedWhenTheyMayBe) {
   EXPECT_FALSE(Recommended(*MakePlans(request)).layout.lossless());
 }
 
+TEST(PlanTest, PipeFusionIsNotPlannedForAModelOfFewSteps) {
+  PlanRequest request = Request("flux", "A100", Link::kPcie, 8);
+  request.approximate = true;
+  request.work.steps = 4;
+  const auto any_stale = [](const Plans& plans) {
+    return std::ranges::any_of(plans.plans, [](const Plan& plan) { return !plan.layout.lossless(); });
+  };
+  EXPECT_TRUE(any_stale(*MakePlans(request)));
+  request.model.base_model = "FLUX.1-dev";
+  request.model.default_steps = 4;
+  const Plans plans = *MakePlans(request);
+  EXPECT_FALSE(any_stale(plans));
+  EXPECT_THAT(plans.reason, HasSubstr("PipeFusion is left out: the model is distilled to 4 steps"));
+}
+
 // Beyond the ranks of one group, more devices do not mean more work, so the answer comes at once.
 TEST(PlanTest, AThousandDevicesTakeTheWorkOfOneGroup) {
   const int64_t eight = MakePlans(Request("sd3", "H100", Link::kNvlink, 8))->layouts_timed;

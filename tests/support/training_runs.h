@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "control/training/target_modules.h"
 #include "models/families/families.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
@@ -60,7 +61,7 @@ class TrainingRuns {
     int steps = 1;   // optimizer steps with the same batch; the last one's result counts
     int passes = 1;  // micro-batches that share a replica's samples
     double max_norm = 0;
-    bool adapter = false;     // trains a LoRA of most kinds of modules instead of the weights
+    bool adapter = false;     // trains a LoRA of all matrix products instead of the weights
     bool sharded = false;     // shards the model's weights over the data ranks
     bool rendezvous = false;  // a send waits for its receiver
     Matrices matrices = Matrices::kPlain;
@@ -122,7 +123,11 @@ class TrainingRuns {
   }
 
   runtime::TrainingBatch Batch(models::Family& family, size_t first, size_t count) const {
-    const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", "", "a house by the sea"};
+    const char* prompts[] = {
+        "a cat",
+        "two cats on a red sofa in the evening sun, and through the window behind them the sea with "
+        "three ships that come home before the storm reaches the bay and its houses",
+        "", "a house by the sea"};
     const bool text = description_.max_sequence_length > 0;
     const models::LatentGeometry geometry = family.Geometry(height_, width_);
     parallel::SingleRank one;
@@ -239,30 +244,14 @@ class TrainingRuns {
     int64_t most_bytes_ = 0;
   };
 
-  // Returns an adapter of products of both roles, packed ones, and the modulation products of blocks. B is not zero;
-  // otherwise A would have no gradient. `staged`: the family has only some of the blocks.
-  static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard,
-                                         bool staged = false) {
-    std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0"};
+  // Returns an adapter of all matrix products. B is not zero; otherwise A would have no gradient.
+  static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard) {
     std::vector<std::string> modules;
     const models::AdaptableModel adaptable = family.adaptable();
-    for (const models::ProductSpec& product : adaptable.components.at("transformer")) {
-      modules.push_back(product.name);
-      // Products of an MLP and of the timestep's embedding.
-      for (const char* const other : {"net.0.proj", "net.2", "linear_1", "ff.linear_in", "ff.linear_out",
-                                      "to_qkv_mlp_proj", "feed_forward.w1", "feed_forward.w2", "mlp.0"}) {
-        if (product.name.ends_with(other)) targets.push_back(other);
-      }
-      if (product.name.ends_with("norm.linear")) targets.push_back("norm.linear");
-      if (product.name.ends_with("proj_mlp")) targets.insert(targets.end(), {"proj_mlp", "proj_out"});
-    }
-    absl::StatusOr<runtime::TrainedAdapter> adapter =
-        runtime::MakeTrainedAdapter(family.parameters(), shard,
-                                    {.targets = targets,
-                                     .rank = 3,
-                                     .alpha = 2,
-                                     .seed = 4,
-                                     .modules = staged ? modules : std::vector<std::string>()});
+    for (const models::ProductSpec& product : adaptable.components.at("transformer")) modules.push_back(product.name);
+    absl::StatusOr<runtime::TrainedAdapter> adapter = runtime::MakeTrainedAdapter(
+        family.parameters(), shard,
+        {.targets = {control::kAllLinear}, .rank = 3, .alpha = 2, .seed = 4, .modules = modules});
     TORCH_CHECK(adapter.ok(), std::string(adapter.status().message()));
     const at::NoGradGuard no_gradients;
     for (const models::Param& param : adapter->params) {
@@ -298,8 +287,7 @@ class TrainingRuns {
     share.waiting = options.waiting;
     const std::unique_ptr<models::Family> family = Load(share, options.matrices, options.device);
     const runtime::TrainedAdapter trained =
-        options.adapter ? Adapter(*family, ShareOf(mesh, rank).tensor, groups.model.pipe.size() > 1)
-                        : runtime::TrainedAdapter{};
+        options.adapter ? Adapter(*family, ShareOf(mesh, rank).tensor) : runtime::TrainedAdapter{};
     Result result;
     for (const models::Param& param : family->parameters()) result.weight_bytes += param.LoadedValue().nbytes();
     result.swaps = family->residency() != nullptr;

@@ -70,6 +70,7 @@ void PrintModelJson(const std::string& path, const control::ModelDescription& mo
                  {"default_steps", model.default_steps},
                  {"max_steps", model.max_steps},
                  {"default_guidance", model.default_guidance_scale},
+                 {"base_model", model.base_model},
                  {"can_bin", model.can_bin},
                  {"default_binning", model.default_resolution_binning},
                  {"default_clean_caption", model.default_clean_caption},
@@ -113,6 +114,7 @@ void PrintModel(const std::string& path, const control::ModelDescription& model)
   } else {
     std::puts("guidance    none: this model takes no guidance scale");
   }
+  if (model.is_distilled()) std::printf("distilled   train %s in its place\n", model.base_model.c_str());
   std::printf("sampler     %s; valid values are %s\n", model.default_sampler.c_str(),
               absl::StrJoin(model.samplers, ", ").c_str());
   if (model.max_sequence_length > 0) {

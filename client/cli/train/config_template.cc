@@ -135,4 +135,22 @@ std::string ConfigTemplate(const TemplateFacts& facts) {
   return lines.Take();
 }
 
+std::string CommentedConfig(const control::TrainConfig& config, const std::vector<std::string>& comments) {
+  Lines lines;
+  for (const std::string& comment : comments) lines.Comment(comment);
+  lines.Blank();
+  base::ForEachField(
+      [&]<class T>(const auto& field, const T& value) {
+        if constexpr (std::is_same_v<T, std::vector<control::TrainDataset>>) {
+          lines.Section(field.name);
+          for (const control::TrainDataset& dataset : value) lines.Item(dataset);
+          lines.EndSection();
+        } else {
+          lines(field, value);
+        }
+      },
+      config);
+  return lines.Take();
+}
+
 }  // namespace tessera::client

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "control/model/model_description.h"
 #include "control/training/config.h"
@@ -19,5 +20,8 @@ struct TemplateFacts {
 
 // Returns YAML that ParseTrainConfig reads as `config`.
 std::string ConfigTemplate(const TemplateFacts& facts);
+
+// Returns YAML of all keys that begins with these comments and that ParseTrainConfig reads as `config`.
+std::string CommentedConfig(const control::TrainConfig& config, const std::vector<std::string>& comments);
 
 }  // namespace tessera::client

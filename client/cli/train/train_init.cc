@@ -23,7 +23,6 @@
 namespace tessera::client {
 namespace {
 
-constexpr char kDefaultOutput[] = "train.yaml";
 constexpr int64_t kMaxRank = 4096;
 
 absl::Status CheckOptions(const TrainInitOptions& options) {
@@ -67,7 +66,7 @@ absl::StatusOr<control::TrainingSet> LookAtImages(const control::TrainConfig& co
 }  // namespace
 
 absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupts) {
-  const std::string output = options.output.empty() ? kDefaultOutput : options.output;
+  const std::string output = options.output.empty() ? kDefaultTrainConfig : options.output;
   TrainInitOptions checked = options;
   checked.output = output;
   RETURN_IF_ERROR(CheckOptions(checked));
@@ -94,6 +93,9 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
   // The typed values may be invalid, such as a name that is not valid text.
   if (const absl::StatusOr<control::TrainConfig> read = control::ParseTrainConfig(text); !read.ok())
     return read.status();
+  if (const absl::Status trained = control::CheckDistillation(config, model); !trained.ok()) {
+    std::fprintf(stderr, "warning: %s\n", std::string(trained.message()).c_str());
+  }
   for (const std::string& warning : images.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (output == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);

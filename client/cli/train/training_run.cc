@@ -126,8 +126,10 @@ class TrainingRun {
     ASSIGN_OR_RETURN(description_,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, load_.model)));
     RETURN_IF_ERROR(control::CheckTrainable(description_.pictures));
+    RETURN_IF_ERROR(control::CheckDistillation(config_, description_));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(config_, description_));
     RETURN_IF_ERROR(control::CheckPredictionType(config_, description_));
+    RETURN_IF_ERROR(control::CheckTargetModules(config_, description_));
     return parallel::CheckLayout(LayoutOf(config_), server::LayoutModelOf(description_, load_.dtype));
   }
 

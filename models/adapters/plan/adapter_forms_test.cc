@@ -81,10 +81,10 @@ class AdapterFormsTest : public testing::Test {
   // Component, module, scale, first row, whether halves are exchanged, and the bytes of both factors.
   using Served = std::vector<std::tuple<std::string, std::string, uint64_t, int64_t, bool, std::string, std::string>>;
 
-  absl::StatusOr<Served> ServedOf(const std::string& path, std::vector<std::string>* embeddings = nullptr) const {
+  absl::StatusOr<Served> ServedOf(const std::string& path, std::vector<std::string>* embeddings = nullptr,
+                                  const AdaptableModel& model = Model()) const {
     const absl::StatusOr<AdapterFiles> files = FilesOf(path);
     if (!files.ok()) return files.status();
-    const AdaptableModel model = Model();
     const AdapterNames names(model);
     const absl::StatusOr<PlannedAdapter> plan = PlanFiles(*files, names);
     if (!plan.ok()) return plan.status();
@@ -147,6 +147,91 @@ TEST_F(AdapterFormsTest, NamesOfTheAuthorsInEveryFormMeanTheSame) {
     ExpectSame(ServedOf(Write(Pair(name + ".lora_A.default.weight", name + ".lora_B.default.weight", name + ".alpha",
                                    3 * kWidth))),
                known, name);
+  }
+}
+
+AdaptableModel ModelWith(OriginalNames originals, const std::vector<std::string>& modules) {
+  AdaptableModel model{.originals = originals, .components = {}};
+  for (const std::string& name : modules) {
+    model.components["transformer"].push_back({.name = name, .out = kWidth, .in = kWidth});
+  }
+  return model;
+}
+
+// The forms of a packed module, of a module with another name, and of one without a block.
+TEST_F(AdapterFormsTest, NamesOfFlux2InEveryFormMeanTheSame) {
+  const AdaptableModel model =
+      ModelWith(OriginalNames::kFlux2,
+                {"transformer_blocks.0.attn.add_q_proj", "transformer_blocks.0.attn.add_k_proj",
+                 "transformer_blocks.0.attn.add_v_proj", "single_transformer_blocks.0.attn.to_qkv_mlp_proj",
+                 "double_stream_modulation_img.linear", "norm_out.linear"});
+  const auto served = [&](const std::string& name, int64_t rows) {
+    return ServedOf(Write(Pair(name + ".lora_A.weight", name + ".lora_B.weight", name + ".alpha", rows)), nullptr,
+                    model);
+  };
+  for (const auto& [original, parts] : {std::pair{"double_blocks.0.txt_attn.qkv", 3},
+                                        {"single_blocks.0.linear1", 1},
+                                        {"double_stream_modulation_img.lin", 1},
+                                        {"final_layer.adaLN_modulation.1", 1}}) {
+    const absl::StatusOr<Served> known = served(absl::StrCat("diffusion_model.", original), parts * kWidth);
+    ASSERT_TRUE(known.ok()) << known.status();
+    EXPECT_EQ(known->size(), static_cast<size_t>(parts));
+    for (const auto& factors : *known) {
+      EXPECT_EQ(std::get<4>(factors), std::string(original) == "final_layer.adaLN_modulation.1") << original;
+    }
+    const std::string underscored = absl::StrReplaceAll(original, {{".", "_"}});
+    for (const std::string& name : {absl::StrCat("model.diffusion_model.", original), std::string(original),
+                                    absl::StrCat("base_model.model.", original),
+                                    absl::StrCat("lora_unet_", underscored), absl::StrCat("lycoris_", underscored)}) {
+      ExpectSame(served(name, parts * kWidth), known, name);
+    }
+  }
+  const std::string single = "transformer.single_transformer_blocks.0.attn.to_qkv_mlp_proj";
+  ExpectSame(served(single, kWidth), served("diffusion_model.single_blocks.0.linear1", kWidth), single);
+}
+
+// The authors' names are diffusers'. Adapters of few steps have bare names with alpha.
+TEST_F(AdapterFormsTest, NamesOfQwenImageInEveryFormMeanTheSame) {
+  const std::string module = "transformer_blocks.0.img_mlp.net.0.proj";
+  const AdaptableModel model = ModelWith(OriginalNames::kQwenImage, {module, "img_in", "norm_out.linear"});
+  const absl::StatusOr<Served> known =
+      ServedOf(Write(Pair("transformer." + module + ".lora_A.weight", "transformer." + module + ".lora_B.weight",
+                          "transformer." + module + ".alpha")),
+               nullptr, model);
+  ASSERT_TRUE(known.ok()) << known.status();
+  const std::string underscored = absl::StrReplaceAll(module, {{".", "_"}});
+  for (const std::string& name :
+       {module, "diffusion_model." + module, "base_model.model." + module, "lora_unet_" + underscored,
+        "lora_transformer_" + underscored, "lycoris_" + underscored}) {
+    ExpectSame(
+        ServedOf(Write(Pair(name + ".lora_down.weight", name + ".lora_up.weight", name + ".alpha")), nullptr, model),
+        known, name);
+  }
+  // Rows are in diffusers' order in every form.
+  const absl::StatusOr<Served> norm = ServedOf(
+      Write(Pair("diffusion_model.norm_out.linear.lora_A.weight", "diffusion_model.norm_out.linear.lora_B.weight")),
+      nullptr, model);
+  ASSERT_TRUE(norm.ok()) << norm.status();
+  EXPECT_FALSE(std::get<4>(norm->front()));
+  // PEFT's names without alpha have no scale.
+  const std::string path =
+      Write(Pair("base_model.model." + module + ".lora_A.weight", "base_model.model." + module + ".lora_B.weight"));
+  EXPECT_EQ(FaultOf(ServedOf(path, nullptr, model).status()), AdapterFault::kMissingConfig);
+}
+
+TEST_F(AdapterFormsTest, AFileOfAnotherFamilyIsRefusedByItsName) {
+  const AdaptableModel flux2 = ModelWith(OriginalNames::kFlux2, {"transformer_blocks.0.attn.to_q"}),
+                       qwen = ModelWith(OriginalNames::kQwenImage, {"transformer_blocks.0.attn.to_q"});
+  for (const auto& [name, model, family] : {std::tuple{"single_transformer_blocks.0.proj_mlp", &flux2, "FLUX.1,"},
+                                            {"single_transformer_blocks.0.attn.to_qkv_mlp_proj", &qwen, "FLUX.2,"},
+                                            {"double_blocks.0.img_attn.qkv", &qwen, "FLUX.1 or FLUX.2,"},
+                                            {"transformer_blocks.0.img_mlp.net.2", &flux2, "Qwen-Image,"},
+                                            {"context_refiner.0.attention.to_q", &flux2, "Z-Image,"}}) {
+    const std::string file = absl::StrCat("transformer.", name);
+    const absl::Status status =
+        ServedOf(Write(Pair(file + ".lora_A.weight", file + ".lora_B.weight")), nullptr, *model).status();
+    EXPECT_EQ(FaultOf(status), AdapterFault::kWrongFamily) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("was made for ", family)));
   }
 }
 

@@ -122,6 +122,35 @@ constexpr std::array kZImageNames{
     OriginalName{"final_layer.adaLN_modulation.1", "all_final_layer.2-1.adaLN_modulation.1"},
 };
 
+// Source: the modules of Black Forest Labs' flux2 (model.py), matched to diffusers' Flux2Transformer2DModel. The
+// modulations are of all blocks, and the first product of a single block is one module in both.
+constexpr std::array kFlux2Names{
+    OriginalName{"double_blocks.{}.img_attn.qkv",
+                 "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
+    OriginalName{"double_blocks.{}.txt_attn.qkv",
+                 "transformer_blocks.{}.attn.add_q_proj transformer_blocks.{}.attn.add_k_proj "
+                 "transformer_blocks.{}.attn.add_v_proj"},
+    OriginalName{"double_blocks.{}.img_attn.proj", "transformer_blocks.{}.attn.to_out.0"},
+    OriginalName{"double_blocks.{}.txt_attn.proj", "transformer_blocks.{}.attn.to_add_out"},
+    OriginalName{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.linear_in"},
+    OriginalName{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.linear_out"},
+    OriginalName{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.linear_in"},
+    OriginalName{"double_blocks.{}.txt_mlp.2", "transformer_blocks.{}.ff_context.linear_out"},
+    OriginalName{"single_blocks.{}.linear1", "single_transformer_blocks.{}.attn.to_qkv_mlp_proj"},
+    OriginalName{"single_blocks.{}.linear2", "single_transformer_blocks.{}.attn.to_out"},
+    OriginalName{"double_stream_modulation_img.lin", "double_stream_modulation_img.linear"},
+    OriginalName{"double_stream_modulation_txt.lin", "double_stream_modulation_txt.linear"},
+    OriginalName{"single_stream_modulation.lin", "single_stream_modulation.linear"},
+    OriginalName{"img_in", "x_embedder"},
+    OriginalName{"txt_in", "context_embedder"},
+    OriginalName{"time_in.in_layer", "time_guidance_embed.timestep_embedder.linear_1"},
+    OriginalName{"time_in.out_layer", "time_guidance_embed.timestep_embedder.linear_2"},
+    OriginalName{"guidance_in.in_layer", "time_guidance_embed.guidance_embedder.linear_1"},
+    OriginalName{"guidance_in.out_layer", "time_guidance_embed.guidance_embedder.linear_2"},
+    OriginalName{"final_layer.linear", "proj_out"},
+    OriginalName{"final_layer.adaLN_modulation.1", "norm_out.linear"},
+};
+
 std::string Underscores(std::string_view name) {
   return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{".", "_"}});
 }
@@ -169,7 +198,7 @@ AdapterNames::AdapterNames(const AdaptableModel& model) : model_(model) {
 
 // Adds the name for one block if the model has its modules.
 void AdapterNames::AddOriginal(std::string_view original, std::string_view modules, int64_t block) {
-  NamedModules named{.component = "transformer"};
+  NamedModules named{.original = Numbered(original, block), .component = "transformer"};
   for (const std::string& module : std::vector<std::string>(absl::StrSplit(Numbered(modules, block), ' '))) {
     const ProductSpec* product = Module("transformer", module);
     if (product == nullptr) return;
@@ -181,7 +210,7 @@ void AdapterNames::AddOriginal(std::string_view original, std::string_view modul
   named.halves_exchanged =
       first.name == "norm_out.linear" || (first.name.ends_with(".norm1_context.linear") && first.out == 2 * first.in);
   if (base::Planted("adapter_halves_not_exchanged")) named.halves_exchanged = false;
-  originals_[Underscores(Numbered(original, block))] = std::move(named);
+  originals_[Underscores(named.original)] = std::move(named);
 }
 
 void AdapterNames::AddOriginals() {
@@ -197,6 +226,14 @@ void AdapterNames::AddOriginals() {
   if (model_.originals == OriginalNames::kFlux) add(kFluxNames);
   if (model_.originals == OriginalNames::kSd3) add(kSd3Names);
   if (model_.originals == OriginalNames::kZImage) add(kZImageNames);
+  if (model_.originals == OriginalNames::kFlux2) add(kFlux2Names);
+  if (model_.originals == OriginalNames::kQwenImage) {
+    // The authors published the model with diffusers' names, which all tools use.
+    for (const auto& [name, product] : dotted_["transformer"]) {
+      if (name != product->name) continue;  // an alias
+      originals_[Underscores(name)] = {.original = name, .component = "transformer", .modules = {product}};
+    }
+  }
 }
 
 const ProductSpec* AdapterNames::Module(std::string_view component, std::string_view name) const {
@@ -219,10 +256,27 @@ std::string_view ForeignFamily(std::string_view name, OriginalNames originals) {
   for (const char* mark : {"input_blocks", "output_blocks", "middle_block", "down_blocks", "up_blocks", "mid_block"}) {
     if (has(mark)) return "Stable Diffusion 1, 2 or XL";
   }
-  if (originals != OriginalNames::kSd3 && has("joint_blocks")) return "Stable Diffusion 3";
-  if (originals != OriginalNames::kFlux) {
+  struct Mark {
+    OriginalNames originals;
+    absl::string_view mark, family;
+  };
+  // The marks of a family that no other family's names contain.
+  constexpr std::array kMarks{Mark{OriginalNames::kSd3, "joint_blocks", "Stable Diffusion 3"},
+                              Mark{OriginalNames::kZImage, "noise_refiner", "Z-Image"},
+                              Mark{OriginalNames::kZImage, "context_refiner", "Z-Image"},
+                              Mark{OriginalNames::kFlux2, "to_qkv_mlp_proj", "FLUX.2"},
+                              Mark{OriginalNames::kFlux2, "stream_modulation", "FLUX.2"},
+                              Mark{OriginalNames::kQwenImage, "img_mlp.net", "Qwen-Image"},
+                              Mark{OriginalNames::kQwenImage, "img_mlp_net", "Qwen-Image"},
+                              Mark{OriginalNames::kFlux, "proj_mlp", "FLUX.1"},
+                              Mark{OriginalNames::kFlux, "img_mod.lin", "FLUX.1"},
+                              Mark{OriginalNames::kFlux, "img_mod_lin", "FLUX.1"}};
+  for (const Mark& mark : kMarks) {
+    if (originals != mark.originals && has(mark.mark)) return {mark.family.data(), mark.family.size()};
+  }
+  if (originals != OriginalNames::kFlux && originals != OriginalNames::kFlux2) {
     for (const char* mark : {"double_blocks", "single_blocks", "single_transformer_blocks"}) {
-      if (has(mark)) return "FLUX.1";
+      if (has(mark)) return "FLUX.1 or FLUX.2";
     }
   }
   return {};

@@ -14,8 +14,8 @@ namespace tessera::models {
 
 // The module names of the model's authors, which most tools other than diffusers write. kNone is for families without
 // such files.
-enum class OriginalNames { kNone, kFlux, kSd3, kZImage };
-constexpr auto NamesOf(OriginalNames) { return std::array{"none", "flux", "sd3", "z_image"}; }
+enum class OriginalNames { kNone, kFlux, kSd3, kZImage, kFlux2, kQwenImage };
+constexpr auto NamesOf(OriginalNames) { return std::array{"none", "flux", "sd3", "z_image", "flux2", "qwen_image"}; }
 
 // The part of a model's description that adapter files are checked against. Immutable.
 struct AdaptableModel {
@@ -27,6 +27,7 @@ struct AdaptableModel {
 
 // The modules that one name in a file refers to. They belong to one component, and their outputs are concatenated.
 struct NamedModules {
+  std::string original;  // the authors' dotted name; empty for diffusers' name
   std::string component;
   std::vector<const ProductSpec*> modules;
   // The file's rows are ordered (shift, scale), the modules' rows (scale, shift).

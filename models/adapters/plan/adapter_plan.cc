@@ -399,7 +399,8 @@ absl::StatusOr<Target> Planner::Resolve(const std::string& name) const {
     case Naming::kPeft: {
       const std::string rest = name.substr(std::string_view("base_model.model.").size());
       const ProductSpec* module = names_.Module("transformer", rest);
-      if (configs_.empty()) {
+      // Names that are also diffusers' are PEFT's, whose scale is in a configuration.
+      if (configs_.empty() && names_.model().originals != OriginalNames::kQwenImage) {
         if (const NamedModules* original = names_.Original(rest); original != nullptr) {
           return Target{.named = *original, .module = ""};
         }

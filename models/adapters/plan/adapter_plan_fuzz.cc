@@ -58,6 +58,10 @@ AdaptableModel ModelOf(OriginalNames originals) {
           {"attention.to_q", "attention.to_k", "attention.to_v", "attention.to_out.0", "feed_forward.w1"});
     }
   }
+  if (originals == OriginalNames::kFlux2) {
+    Add(model, "transformer", "single_transformer_blocks.0.attn.", {"to_qkv_mlp_proj", "to_out"});
+    Add(model, "transformer", "", {"double_stream_modulation_img.linear"});
+  }
   if (originals == OriginalNames::kFlux) {
     Add(model, "transformer", "single_transformer_blocks.0.", {"attn.to_q", "attn.to_k", "attn.to_v"});
     model.components["transformer"].push_back(
@@ -148,7 +152,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       new std::map<OriginalNames, AdaptableModel>{{OriginalNames::kNone, ModelOf(OriginalNames::kNone)},
                                                   {OriginalNames::kFlux, ModelOf(OriginalNames::kFlux)},
                                                   {OriginalNames::kSd3, ModelOf(OriginalNames::kSd3)},
-                                                  {OriginalNames::kZImage, ModelOf(OriginalNames::kZImage)}};
+                                                  {OriginalNames::kZImage, ModelOf(OriginalNames::kZImage)},
+                                                  {OriginalNames::kFlux2, ModelOf(OriginalNames::kFlux2)},
+                                                  {OriginalNames::kQwenImage, ModelOf(OriginalNames::kQwenImage)}};
   const AdaptableModel& model = models->at(input.originals);
   const int memory = memfd_create("adapter", MFD_CLOEXEC);
   Require(memory >= 0 &&

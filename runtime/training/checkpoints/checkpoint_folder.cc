@@ -41,8 +41,12 @@ constexpr int64_t kNoStep = -1;
 constexpr char kIndexName[] = "checkpoint.json";
 constexpr char kDigestsName[] = "SHA256SUMS";
 // Names of the results of a step, before and after the step's number.
-constexpr std::pair<absl::string_view, absl::string_view> kResultNames[] = {
-    {kPrefix, ""}, {"adapter-", ""}, {"adapter-", ".safetensors"}, {"adapter-", ".kohya.safetensors"}, {"model-", ""}};
+constexpr std::pair<absl::string_view, absl::string_view> kResultNames[] = {{kPrefix, ""},
+                                                                            {"adapter-", ""},
+                                                                            {"adapter-", ".safetensors"},
+                                                                            {"adapter-", ".kohya.safetensors"},
+                                                                            {"adapter-", ".comfyui.safetensors"},
+                                                                            {"model-", ""}};
 constexpr size_t kMaxIndexBytes = size_t{1} << 30;
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr size_t kDigestDigits = 64;

@@ -72,9 +72,9 @@ struct SetAside {
 
 // A folder holds one line of steps. When another line begins, the results of the old line are moved into a new folder
 // branch-<number> in the run's folder: checkpoints, complete or not, and exports of their steps (adapter-N,
-// adapter-N.safetensors, adapter-N.kohya.safetensors, model-N). After that the checkpoint from which the line continues
-// has the highest step, and the next ones are neither removed by KeepLast in favour of another branch nor ignored by
-// LatestWhole.
+// adapter-N.safetensors, adapter-N.kohya.safetensors, adapter-N.comfyui.safetensors, model-N). After that the
+// checkpoint from which the line continues has the highest step, and the next ones are neither removed by KeepLast in
+// favour of another branch nor ignored by LatestWhole.
 //
 // A list of what is to be moved is made durable before anything moves: after an interruption before that, the old line
 // is unchanged; after a later interruption, FinishSetAside moves the rest. Returns Unavailable, naming the file, if

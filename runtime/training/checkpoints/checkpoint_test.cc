@@ -167,15 +167,16 @@ TEST(CheckpointTest, AfterARollbackTheOtherBranchIsMovedAsideAndTheNewCheckpoint
     ASSERT_TRUE(WriteOn(Topologies()[0], folder.path(), {.step = step, .json = "{}"}).ok());
   };
   for (const int64_t step : {6, 8, 10}) write(step);
-  for (const char* name : {"adapter-10.safetensors", "adapter-10.kohya.safetensors", "adapter-10/x", "model-8/x",
-                           "adapter-6.safetensors", "adapter-010.safetensors", "adapter-10.txt", "log.jsonl"}) {
+  for (const char* name :
+       {"adapter-10.safetensors", "adapter-10.kohya.safetensors", "adapter-10.comfyui.safetensors", "adapter-10/x",
+        "model-8/x", "adapter-6.safetensors", "adapter-010.safetensors", "adapter-10.txt", "log.jsonl"}) {
     folder.Write(name, "");
   }
   const absl::StatusOr<SetAside> aside = SetAsideAfter(folder.path(), 6);
   ASSERT_TRUE(aside.ok()) << aside.status();
   EXPECT_EQ(aside->folder, "branch-1");
   EXPECT_THAT(aside->names, ElementsAre("checkpoint-10", "adapter-10.safetensors", "adapter-10.kohya.safetensors",
-                                        "adapter-10", "model-8", "checkpoint-8"));
+                                        "adapter-10.comfyui.safetensors", "adapter-10", "model-8", "checkpoint-8"));
   EXPECT_THAT(NamesIn(folder / "branch-1"), testing::UnorderedElementsAreArray(aside->names));
   write(7);
   ASSERT_TRUE(KeepLast(folder.path(), 2).ok());

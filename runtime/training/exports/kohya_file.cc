@@ -21,13 +21,21 @@ struct FamilyNames {
   const char* architecture;
 };
 
-// Source: sd-scripts, library/sai_model_spec.py and flux_train_network.py, sd3_train_network.py.
+// Source: sd-scripts, library/sai_model_spec.py and flux_train_network.py, sd3_train_network.py; musubi-tuner for the
+// newer families.
 FamilyNames NamesOf(const models::AdapterNames& names) {
-  if (names.model().originals == models::OriginalNames::kSd3) {
-    return {.network = "networks.lora_sd3", .version = "sd3m", .architecture = "stable-diffusion-3/lora"};
-  }
-  if (names.model().originals == models::OriginalNames::kZImage) {
-    return {.network = "networks.lora_zimage", .version = "zimage", .architecture = "z-image/lora"};
+  switch (names.model().originals) {
+    case models::OriginalNames::kSd3:
+      return {.network = "networks.lora_sd3", .version = "sd3m", .architecture = "stable-diffusion-3/lora"};
+    case models::OriginalNames::kZImage:
+      return {.network = "networks.lora_zimage", .version = "zimage", .architecture = "z-image/lora"};
+    case models::OriginalNames::kFlux2:
+      return {.network = "networks.lora_flux_2", .version = "flux2", .architecture = "flux-2/lora"};
+    case models::OriginalNames::kQwenImage:
+      return {.network = "networks.lora_qwen_image", .version = "qwen_image", .architecture = "qwen-image/lora"};
+    case models::OriginalNames::kFlux:
+    case models::OriginalNames::kNone:
+      break;
   }
   const bool is_guided = names.Module("transformer", "time_text_embed.guidance_embedder.linear_1") != nullptr;
   return {.network = "networks.lora_flux",
@@ -95,21 +103,21 @@ absl::StatusOr<std::map<std::string, const AdapterModule*, std::less<>>> ByName(
   return modules;
 }
 
-}  // namespace
-
-absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names) {
+// Returns the adapter's modules under the authors' names, by their underscored form.
+absl::StatusOr<std::map<std::string, Fused>> FusedModules(const AdapterExport& adapter,
+                                                          const models::AdapterNames& names) {
   RETURN_IF_ERROR(CheckAdapter(adapter));
   if (names.model().originals == models::OriginalNames::kNone) {
     return absl::InvalidArgumentError(
-        "the model's family has no names in kohya's format; FLUX.1, SD3 and Z-Image have, others are exported as PEFT "
-        "files");
+        "the model's family has no names of its authors; FLUX.1, FLUX.2, Qwen-Image, SD3 and Z-Image have, others are "
+        "exported as PEFT files");
   }
   ASSIGN_OR_RETURN(const auto modules, ByName(adapter, names));
-  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, Fused> all;
   std::set<std::string_view> written;
-  for (const auto& [original, named] : names.originals()) {
+  for (const auto& [underscored, named] : names.originals()) {
     // XLabs' names are further names of the same modules.
-    if (original.find("_processor_") != std::string::npos) continue;
+    if (underscored.find("_processor_") != std::string::npos) continue;
     std::vector<const AdapterModule*> parts;
     bool is_trained = false;
     for (const models::ProductSpec* product : named.modules) {
@@ -119,17 +127,26 @@ absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapte
       is_trained = true;
       written.insert(product->name);
     }
-    if (!is_trained) continue;
-    Fused fused = Fuse(named, parts);
-    const std::string name = absl::StrCat("lora_unet_", original);
-    tensors[name + ".lora_down.weight"] = std::move(fused.down);
-    tensors[name + ".lora_up.weight"] = std::move(fused.up);
-    tensors[name + ".alpha"] = at::scalar_tensor(fused.alpha, at::kFloat);
+    if (is_trained) all[underscored] = Fuse(named, parts);
   }
   for (const auto& [name, module] : modules) {
     if (written.contains(name)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("adapter module ", base::Quote(name), " has no name in kohya's format; export a PEFT file"));
+        absl::StrCat("adapter module ", base::Quote(name), " has no name of the model's authors; export a PEFT file"));
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names) {
+  ASSIGN_OR_RETURN(const auto modules, FusedModules(adapter, names));
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [underscored, fused] : modules) {
+    const std::string name = absl::StrCat("lora_unet_", underscored);
+    tensors[name + ".lora_down.weight"] = fused.down;
+    tensors[name + ".lora_up.weight"] = fused.up;
+    tensors[name + ".alpha"] = at::scalar_tensor(fused.alpha, at::kFloat);
   }
   const FamilyNames family = NamesOf(names);
   std::map<std::string, std::string> header = OriginHeader(adapter);
@@ -139,6 +156,18 @@ absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapte
   header["ss_base_model_version"] = family.version;
   header["modelspec.architecture"] = family.architecture;
   return WriteTensors(path, tensors, header);
+}
+
+absl::Status WriteComfyFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names) {
+  ASSIGN_OR_RETURN(const auto modules, FusedModules(adapter, names));
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& [underscored, fused] : modules) {
+    const std::string name = absl::StrCat("diffusion_model.", names.Original(underscored)->original);
+    tensors[name + ".lora_A.weight"] = fused.down;
+    tensors[name + ".lora_B.weight"] = fused.up;
+    tensors[name + ".alpha"] = at::scalar_tensor(fused.alpha, at::kFloat);
+  }
+  return WriteTensors(path, tensors, OriginHeader(adapter));
 }
 
 }  // namespace tessera::runtime

@@ -206,9 +206,11 @@ TEST_F(KohyaFileTest, ThisServerReadsTheSameProductsFromEveryFormat) {
   const AdapterNames names(model);
   const std::string peft = folder_ / "peft.safetensors", folder = folder_ / "folder";
   ASSERT_TRUE(WriteKohyaFile(Path(), adapter, names).ok());
+  const std::string comfy = folder_ / "comfy.safetensors";
+  ASSERT_TRUE(WriteComfyFile(comfy, adapter, names).ok());
   ASSERT_TRUE(WritePeftFile(peft, adapter).ok());
   ASSERT_TRUE(WritePeftFolder(folder, adapter).ok());
-  for (const std::string& path : {Path(), peft, folder}) {
+  for (const std::string& path : {Path(), comfy, peft, folder}) {
     const auto read = models::ReadAdapter(path, model, {});
     ASSERT_TRUE(read.ok()) << path << ": " << read.status();
     const auto& factors = read->components.at("transformer");
@@ -232,7 +234,7 @@ TEST_F(KohyaFileTest, WhatHasNoNameInTheFormatIsRefusedByName) {
   EXPECT_THAT(std::string(Write(model, {wide}).message()), HasSubstr("do not fit a weight [4, 3]"));
   model.components["transformer"].push_back({.name = "extra", .out = 2, .in = 2});
   EXPECT_THAT(std::string(Write(model, {Module(model, "extra", 1, 1)}).message()),
-              HasSubstr("\"extra\" has no name in kohya's format"));
+              HasSubstr("\"extra\" has no name of the model's authors"));
   model.originals = OriginalNames::kNone;
   EXPECT_THAT(std::string(Write(model, {q}).message()), HasSubstr("others are exported as PEFT files"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
