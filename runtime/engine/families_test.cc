@@ -318,8 +318,9 @@ TEST_P(FamilyTest, NoMorePromptsAreEncodedAheadThanTheCacheHolds) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
                          testing::Values("dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
-                                         "pixart_sigma", "flux2_dev", "flux2_klein", "flux2_klein_base", "qwen_edit_2511", "qwen_image",
-                                         "sd3", "sd35", "z_image_base", "z_image_turbo"),
+                                         "pixart_sigma", "flux2_dev", "flux2_klein", "flux2_klein_base",
+                                         "qwen_edit_2511", "qwen_image", "sd3", "sd35", "z_image_base",
+                                         "z_image_turbo"),
                          [](const auto& info) { return info.param; });
 
 TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {

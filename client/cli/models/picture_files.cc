@@ -48,7 +48,8 @@ absl::StatusOr<control::Frames> ReadFrames(const std::string& path, const char* 
 
 void AddPictureOptions(CLI::App& app, PictureOptions& options) {
   BeginGroup(app, "Pictures");
-  AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext and FLUX.2, is made after", "FILE"},
+  AddTexts(app,
+           {"--image", "Picture that the image begins from or, with FLUX.1 Kontext and FLUX.2, is made after", "FILE"},
            options.images);
   AddText(
       app,
