@@ -64,7 +64,8 @@ DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
       final_norm_(Add(table, "norm.weight", {config.width})) {
   for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) table.IgnoreInFile(name);
   // What Mistral 3 and Qwen2.5-VL read pictures with; a model without that part does not use it.
-  for (const char* scope : {"model.vision_tower.", "model.multi_modal_projector.", "visual.", "model.visual."}) {
+  for (const char* scope : {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                            "model.multi_modal_projector.", "visual.", "model.visual."}) {
     table.IgnoreScopeInFile(scope);
   }
   for (int64_t i = 0; i < config.layers; ++i) {
