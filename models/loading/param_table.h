@@ -93,6 +93,9 @@ struct ParamSpec {
   // channels of each part; each part is split separately. Empty if there is one part.
   std::vector<int64_t> parts;
   PartialGradient partial = {};
+  // Of a causal convolution of videos, [out, in, frames, height, width]: only the last slice in time is kept, because
+  // of a single frame it alone meets anything but zeros.
+  bool last_frame = false;
 };
 
 // The stored weight of one matrix product.
@@ -149,7 +152,8 @@ class ParamTable {
   // Like AddPacked, for the weights of one matrix product. PackForInference may reorder them in memory.
   std::shared_ptr<ProductWeight> AddProduct(std::vector<ParamSpec> specs);
 
-  // Like Add, for the weight of a convolution [out, in, height, width]. PackForInference may reorder it in memory.
+  // Like Add, for the weight of a convolution, [out, in, height, width], or of a causal convolution of videos, of which
+  // the last frame is kept. PackForInference may reorder it in memory.
   std::shared_ptr<at::Tensor> AddConvolution(ParamSpec spec);
 
   // Called after loading. Reorders the weights of products and convolutions for the device's kernels, one after

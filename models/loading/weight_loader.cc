@@ -93,7 +93,7 @@ class TurnsOfLoad {
       : shard_(target.shard), rows_of_all_(target.rows_of_all) {
     for (const Param& param : target.params) {
       const WeightFolder::Location& location = *Locate(folder, param.spec);
-      if (param.shape.size() < param.spec.shape.size()) {
+      if (param.spec.last_frame) {
         AddLastSlices(param, location);
       } else if (rows_of_all_) {
         AddRuns(param, location);

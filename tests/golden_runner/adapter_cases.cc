@@ -175,10 +175,10 @@ absl::StatusOr<Report> RunPrecision(const Case& test_case, const std::string& pr
   const bool alone = place.groups.world.size() == 1;
   if (fp64 && alone && test_case.kind == "adapter") CompareDeltas(adapters[0], gold, tolerance, report);
   const ModelUnderTest& under_test = *parts->transformer;
-  const models::TransformerInput input = under_test.input(OnDevice(inputs, test_case.device));
   for (const Wanted& wanted : WantedOf(test_case)) {
     const auto expected = gold.find(absl::StrCat(precision, ".", wanted.name));
     if (expected == gold.end()) continue;
+    const models::TransformerInput input = under_test.input(OnDevice(inputs, test_case.device));
     const at::Tensor head = RunOnMesh(*under_test.model, input, place, SumOf(adapters, wanted.scales));
     report.Add(expected->first, RelativeError(under_test.output(head, input.grid), expected->second), tolerance);
     if (alone) {

@@ -209,6 +209,7 @@ absl::StatusOr<Report> RunVisionEncoder(const Case& test_case) {
     models::ParamTable table(dtype, test_case.device);
     models::VisionLanguageConfig config;
     const auto make = [](const models::VisionLanguageConfig& c, models::ParamTable& t) {
+      t.IgnoreScopeInFile("model.");  // the language model, which the files also have
       return std::make_unique<models::QwenVision>(c.vision, /*first_block=*/0, t);
     };
     ASSIGN_OR_RETURN(const std::unique_ptr<models::QwenVision> tower,

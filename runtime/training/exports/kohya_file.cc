@@ -164,8 +164,7 @@ absl::Status WriteComfyFile(const std::string& path, const AdapterExport& adapte
   for (const auto& [underscored, fused] : modules) {
     const std::string name = absl::StrCat("diffusion_model.", names.Original(underscored)->original);
     tensors[name + ".lora_A.weight"] = fused.down;
-    tensors[name + ".lora_B.weight"] = fused.up;
-    tensors[name + ".alpha"] = at::scalar_tensor(fused.alpha, at::kFloat);
+    tensors[name + ".lora_B.weight"] = fused.up * (fused.alpha / static_cast<double>(fused.down.size(0)));
   }
   return WriteTensors(path, tensors, OriginHeader(adapter));
 }

@@ -25,8 +25,9 @@ namespace tessera::runtime {
 // the trigger phrase as modelspec.trigger_phrase, and the adapter's provenance as in WritePeftFile.
 absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names);
 
-// Writes diffusion_model.<module>.lora_A.weight, .lora_B.weight and .alpha, where the module's name is that of the
-// parameter in ComfyUI's checkpoints. The header has the adapter's provenance alone.
+// Writes diffusion_model.<module>.lora_A.weight and .lora_B.weight, where the module's name is that of the parameter in
+// ComfyUI's checkpoints. The scale is multiplied into the second factor, because some readers of this form refuse
+// alpha. The header has the adapter's provenance alone.
 absl::Status WriteComfyFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names);
 
 }  // namespace tessera::runtime
