@@ -67,6 +67,7 @@ ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput&
     rows.push_back(
         PlaceJointText(transformer, prompt_.text.size(1), input.grid, input.reference_grids, input.patches.device()));
     conditioning_.references = TokensOf(input.reference_grids);
+    conditioning_.has_references = conditioning_.references > 0;
   }
   rows.push_back(positions_);
   const Positions joined = Join(rows);

@@ -69,10 +69,11 @@ struct BlockState {
 
 // The inputs that a block or the head reads and does not change.
 struct Conditioning {
-  at::Tensor modulation;   // [b, …]: the result of Modulate for this block
-  at::Tensor text_bias;    // [b, t], added to attention scores over text; undefined if there is none
-  int64_t references = 0;  // the last rows of BlockState::text that are tokens of reference pictures
-  at::Tensor cos, sin;     // as in Positions; those of joint text come first
+  at::Tensor modulation;        // [b, …]: the result of Modulate for this block
+  at::Tensor text_bias;         // [b, t], added to attention scores over text; undefined if there is none
+  int64_t references = 0;       // the last rows of BlockState::text that are tokens of reference pictures
+  bool has_references = false;  // whether the pass computes such tokens, on this rank or on another one
+  at::Tensor cos, sin;          // as in Positions; those of joint text come first
 };
 
 class Transformer {

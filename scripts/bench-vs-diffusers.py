@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares Tessera with diffusers on one machine: seconds per denoising step, or of decoding, and peak memory.
 
-    scripts/bench-vs-diffusers.py [--family pixart|flux|hunyuandit|sd3|decode] [--dtype bf16|fp32] [--size 512|1024] [--blocks N]
-                                  [--threads 2] [--rounds 3]
+    scripts/bench-vs-diffusers.py [--family pixart|flux|hunyuandit|sd3|z_image|flux2|qwen_image|decode] [--dtype bf16|fp32] [--size 512|1024]
+                                  [--blocks N] [--threads 2] [--rounds 3]
 
 The models have random weights (bench_models.py says which); both programs run in turn, several rounds, each in a fresh process, with
 the model's own guidance and the same prompt. A process makes one image that does not count and then the timed one.
@@ -55,6 +55,9 @@ def run_peer(arguments, dtype, size):
         "flux": "FluxPipeline",
         "hunyuandit": "HunyuanDiTPipeline",
         "sd3": "StableDiffusion3Pipeline",
+        "z_image": "ZImagePipeline",
+        "flux2": "Flux2KleinPipeline",
+        "qwen_image": "QwenImagePipeline",
     }
     pipeline = getattr(diffusers, pipelines[arguments.family]).from_pretrained(
         model_folder(arguments, dtype), torch_dtype=getattr(torch, TORCH_DTYPES[dtype])
@@ -84,6 +87,9 @@ def run_peer(arguments, dtype, size):
             "callback_on_step_end": step_ended,
         },
         "sd3": {"negative_prompt": "", "guidance_scale": 7.0, "callback_on_step_end": step_ended},
+        "z_image": {"guidance_scale": 0.0, "callback_on_step_end": step_ended},
+        "flux2": {"callback_on_step_end": step_ended},
+        "qwen_image": {"callback_on_step_end": step_ended},
     }[arguments.family]
     seconds = []
     for image in range(2):

@@ -5,6 +5,9 @@ width of a published model, the environment of the peers, and Tessera's side of 
   flux        FLUX.1-dev: 3072 wide, 24 heads of 128, text of 512 tokens, cut to 2 double and 4 single blocks
   hunyuandit  HunyuanDiT 1.1: 1408 wide, 16 heads of 88, text of 77 + 256 tokens, cut to 8 blocks
   sd3         Stable Diffusion 3 medium: 1536 wide, 24 heads of 64, text of 77 + 256 tokens, cut to 6 blocks
+  z_image     Z-Image Turbo: 3840 wide, 30 heads of 128, the prompt's own tokens, cut to 4 blocks after the refiners' 4
+  flux2       FLUX.2 klein 4B: 3072 wide, 24 heads of 128, text of 512 tokens, cut to 1 double and 4 single blocks
+  qwen_image  Qwen-Image: 3072 wide, 24 heads of 128, the prompt's own tokens, cut to 4 blocks
   decode      one thin block of a PixArt before the autoencoder of Stable Diffusion XL in full: 128, 256, 512 and 512 channels
 
 The text encoders have the real widths but one thin layer, and except for the last the autoencoder is tiny, because neither
@@ -21,7 +24,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "scripts" / "bench-requirements.txt"
 ENVIRONMENT = "bench-venv"
 PROMPT = "a red apple on a wooden table"  # as in `tessera bench`
-DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "hunyuandit": 8, "sd3": 6, "decode": 1}
+DEFAULT_BLOCKS = {
+    "pixart": 28,
+    "flux": 6,
+    "hunyuandit": 8,
+    "sd3": 6,
+    "z_image": 4,
+    "flux2": 5,
+    "qwen_image": 4,
+    "decode": 1,
+}
 TORCH_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -33,7 +45,7 @@ def parse_arguments(description, families, tasks, blocks=DEFAULT_BLOCKS):
     parser.add_argument(
         "--size", action="append", type=int, choices=[256, 512, 1024, 2048], help="image side, default: 512 and 1024"
     )
-    parser.add_argument("--blocks", type=int, help="transformer blocks; of flux a third is double")
+    parser.add_argument("--blocks", type=int, help="transformer blocks; of flux a third is double, of flux2 a fifth")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4, help="denoising steps of an image (default: 4)")
     parser.add_argument("--rounds", type=int, default=3)
@@ -55,7 +67,16 @@ def ensure_environment():
 
 
 def model_folder(arguments, dtype):
-    names = {"pixart": "pixart-sigma-xl", "flux": "flux-dev", "hunyuandit": "hunyuandit-1.1", "sd3": "sd3-medium", "decode": "decode"}
+    names = {
+        "pixart": "pixart-sigma-xl",
+        "flux": "flux-dev",
+        "hunyuandit": "hunyuandit-1.1",
+        "sd3": "sd3-medium",
+        "z_image": "z-image-turbo",
+        "flux2": "flux2-klein-4b",
+        "qwen_image": "qwen-image",
+        "decode": "decode",
+    }
     name = names[arguments.family]
     return arguments.folder / f"{name}-{arguments.blocks}-{dtype}"
 
@@ -139,10 +160,29 @@ def save_bert(folder, torch_dtype):
     BertModel(config).to(torch_dtype).save_pretrained(folder)
 
 
-def save_golden_tokenizer(folder, golden):
+def save_golden_part(folder, golden, goldens="golden"):
     import shutil
 
-    shutil.copytree(ROOT / "tests" / "golden" / "pipelines" / golden, folder)
+    shutil.copytree(ROOT / "tests" / goldens / "pipelines" / golden, folder)
+
+
+def newer_golden_config(golden, component):
+    return json.loads((ROOT / "tests" / "golden-newer" / "pipelines" / golden / component / "config.json").read_text())
+
+
+def save_qwen3(folder, torch_dtype, golden, layers):
+    """The golden's encoder with the width of Qwen3 4B."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = newer_golden_config(golden, "text_encoder") | {"hidden_size": 2560, "num_hidden_layers": layers}
+    Qwen3ForCausalLM(Qwen3Config(**config | {"max_window_layers": layers})).to(torch_dtype).save_pretrained(folder)
+
+
+def save_newer_golden_parts(folder, torch_dtype, golden, autoencoder):
+    """The golden's tokenizer, and its autoencoder and scheduler by configuration."""
+    for component in ("tokenizer", "scheduler"):
+        save_golden_part(folder / component, f"{golden}/{component}", "golden-newer")
+    autoencoder.from_config(newer_golden_config(golden, "vae")).to(torch_dtype).save_pretrained(folder / "vae")
 
 
 def make_pixart(arguments, folder, torch_dtype):
@@ -195,7 +235,7 @@ def make_flux(arguments, folder, torch_dtype):
         guidance_embeds=True,
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     save_clip(folder / "text_encoder", torch_dtype, 768, projected=False)
-    save_golden_tokenizer(folder / "tokenizer", "flux_dev/tokenizer")
+    save_golden_part(folder / "tokenizer", "flux_dev/tokenizer")
     save_t5(folder / "text_encoder_2", torch_dtype)
     save_t5_tokenizer(folder / "tokenizer_2", 512)
     save_autoencoder(folder / "vae", torch_dtype, 16)
@@ -234,9 +274,9 @@ def make_hunyuandit(arguments, folder, torch_dtype):
         use_style_cond_and_image_meta_size=True,
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     save_bert(folder / "text_encoder", torch_dtype)
-    save_golden_tokenizer(folder / "tokenizer", "hunyuan11/tokenizer")
+    save_golden_part(folder / "tokenizer", "hunyuan11/tokenizer")
     save_t5(folder / "text_encoder_2", torch_dtype, width=2048)
-    save_golden_tokenizer(folder / "tokenizer_2", "hunyuan11/tokenizer_2")
+    save_golden_part(folder / "tokenizer_2", "hunyuan11/tokenizer_2")
     save_autoencoder(folder / "vae", torch_dtype, 4)
     scheduler = DDPMScheduler(
         beta_schedule="scaled_linear",
@@ -280,7 +320,7 @@ def make_sd3(arguments, folder, torch_dtype):
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     for suffix, width in (("", 768), ("_2", 1280)):
         save_clip(folder / f"text_encoder{suffix}", torch_dtype, width, projected=True)
-        save_golden_tokenizer(folder / f"tokenizer{suffix}", f"sd3/tokenizer{suffix}")
+        save_golden_part(folder / f"tokenizer{suffix}", f"sd3/tokenizer{suffix}")
     save_t5(folder / "text_encoder_3", torch_dtype)
     save_t5_tokenizer(folder / "tokenizer_3", 256)
     save_autoencoder(folder / "vae", torch_dtype, 16)
@@ -298,6 +338,77 @@ def make_sd3(arguments, folder, torch_dtype):
     }
 
 
+def make_z_image(arguments, folder, torch_dtype):
+    from diffusers import AutoencoderKL, ZImageTransformer2DModel
+
+    ZImageTransformer2DModel(
+        dim=3840,
+        n_layers=arguments.blocks,
+        n_refiner_layers=2,
+        n_heads=30,
+        n_kv_heads=30,
+        cap_feat_dim=2560,
+    ).to(torch_dtype).save_pretrained(folder / "transformer")
+    save_qwen3(folder / "text_encoder", torch_dtype, "z_image_turbo", layers=3)
+    save_newer_golden_parts(folder, torch_dtype, "z_image_turbo", AutoencoderKL)
+    return "ZImagePipeline", {
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "text_encoder": ["transformers", "Qwen3Model"],
+        "tokenizer": ["transformers", "Qwen2Tokenizer"],
+        "transformer": ["diffusers", "ZImageTransformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    }
+
+
+def make_flux2(arguments, folder, torch_dtype):
+    from diffusers import AutoencoderKLFlux2, Flux2Transformer2DModel
+
+    Flux2Transformer2DModel(
+        in_channels=128,
+        num_layers=arguments.blocks // 5,
+        num_single_layers=arguments.blocks - arguments.blocks // 5,
+        attention_head_dim=128,
+        num_attention_heads=24,
+        joint_attention_dim=3 * 2560,
+        guidance_embeds=False,
+    ).to(torch_dtype).save_pretrained(folder / "transformer")
+    save_qwen3(folder / "text_encoder", torch_dtype, "flux2_klein", layers=28)  # the states of the 27th are read
+    save_newer_golden_parts(folder, torch_dtype, "flux2_klein", AutoencoderKLFlux2)
+    return "Flux2KleinPipeline", {
+        "is_distilled": True,
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "text_encoder": ["transformers", "Qwen3ForCausalLM"],
+        "tokenizer": ["transformers", "Qwen2Tokenizer"],
+        "transformer": ["diffusers", "Flux2Transformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKLFlux2"],
+    }
+
+
+def make_qwen_image(arguments, folder, torch_dtype):
+    from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    QwenImageTransformer2DModel(
+        num_layers=arguments.blocks,
+        attention_head_dim=128,
+        num_attention_heads=24,
+        joint_attention_dim=3584,
+    ).to(torch_dtype).save_pretrained(folder / "transformer")
+    config = newer_golden_config("qwen_image", "text_encoder")
+    config["text_config"] |= {"hidden_size": 3584, "head_dim": 8}
+    config["vision_config"] |= {"out_hidden_size": 3584}
+    encoder = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**config))
+    encoder.to(torch_dtype).save_pretrained(folder / "text_encoder")
+    save_newer_golden_parts(folder, torch_dtype, "qwen_image", AutoencoderKLQwenImage)
+    return "QwenImagePipeline", {
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
+        "tokenizer": ["transformers", "Qwen2Tokenizer"],
+        "transformer": ["diffusers", "QwenImageTransformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKLQwenImage"],
+    }
+
+
 def make_model(arguments, dtype):
     """Runs inside the virtual environment."""
     import shutil
@@ -310,7 +421,16 @@ def make_model(arguments, dtype):
     torch.manual_seed(0)
     torch_dtype = getattr(torch, TORCH_DTYPES[dtype])
     torch.set_default_dtype(torch_dtype)
-    makers = {"pixart": make_pixart, "flux": make_flux, "hunyuandit": make_hunyuandit, "sd3": make_sd3, "decode": make_pixart}
+    makers = {
+        "pixart": make_pixart,
+        "flux": make_flux,
+        "hunyuandit": make_hunyuandit,
+        "sd3": make_sd3,
+        "z_image": make_z_image,
+        "flux2": make_flux2,
+        "qwen_image": make_qwen_image,
+        "decode": make_pixart,
+    }
     pipeline, components = makers[arguments.family](arguments, unfinished, torch_dtype)
     index = {"_class_name": pipeline, "_diffusers_version": "0.36.0"} | components
     (unfinished / "model_index.json").write_text(json.dumps(index, indent=2))

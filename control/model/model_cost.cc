@@ -8,7 +8,7 @@
 #include "control/model/step_memory.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
-#include "control/pictures/kontext_size.h"
+#include "control/pictures/reference_size.h"
 
 namespace tessera::control {
 namespace {
@@ -77,16 +77,32 @@ ImageWork WorkOf(const ModelCost& cost, const JobParameters& job) {
   const ImageSize requested = {.height = job.height, .width = job.width};
   const bool guided = IsGuided(cost, job);
   const int64_t length = job.max_sequence_length;
+  const ImageSize size = job.resolution_binning ? NearestSize(cost.sizes, requested) : requested;
   int64_t picture_tokens = 0;
-  for (const PictureUse& picture : job.images) {
-    if (!cost.reads_pictures) break;
-    const absl::StatusOr<PictureSize> fitted =
-        KontextPictureSize({.width = picture.width, .height = picture.height}, /*auto_resize=*/true);
-    if (fitted.ok()) picture_tokens += ImageTokens(cost, {.height = fitted->height, .width = fitted->width});
+  if (cost.references != ReferenceFit::kNone) {
+    for (const ImageSize& encoded : EncodedSizes(cost, job, size)) picture_tokens += ImageTokens(cost, encoded);
+    for (const PictureUse& picture : job.images) {
+      picture_tokens += PromptTokensOf(cost.references, {.width = picture.width, .height = picture.height});
+    }
   }
-  return {.size = job.resolution_binning ? NearestSize(cost.sizes, requested) : requested,
+  return {.size = size,
           .text_tokens = (length > 0 ? cost.fixed_text_tokens + length : cost.text_tokens) + picture_tokens,
           .rows = 1 + (guided ? 1 : 0) + (guided && !job.options.skip_layers.layers.empty() ? 1 : 0)};
+}
+
+std::vector<ImageSize> EncodedSizes(const ModelCost& cost, const JobParameters& job, ImageSize image) {
+  std::vector<ImageSize> sizes;
+  for (const PictureUse& picture : job.images) {
+    ImageSize size = image;
+    // With a mask the first picture is also the one that the image begins from.
+    if (cost.references != ReferenceFit::kNone && (!sizes.empty() || job.mask.empty())) {
+      const absl::StatusOr<ReferenceSize> fitted =
+          SizeOfReference(cost.references, {.width = picture.width, .height = picture.height});
+      if (fitted.ok()) size = {.height = fitted->read.height, .width = fitted->read.width};
+    }
+    sizes.push_back(size);
+  }
+  return sizes;
 }
 
 GroupShare ShareOf(const parallel::MeshShape& mesh, DeviceKind device, Dtype dtype) {

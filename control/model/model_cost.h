@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/fields/fields.h"
+#include "control/parameters/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
@@ -53,11 +54,12 @@ struct StandardSizes {
 ImageSize NearestSize(const StandardSizes& standard, ImageSize requested);
 
 struct ModelCost {
-  int32_t token_side = 1;          // side of an image token in pixels
-  int32_t text_tokens = 0;         // of a prompt of the default length, as the blocks see it
-  int32_t fixed_text_tokens = 0;   // those of them that do not depend on the job's max_sequence_length
-  bool joint_text = false;         // text takes part in the image's attention and is divided over ranks like it
-  bool reads_pictures = false;     // the tokens of a job's pictures go with those of its text
+  int32_t token_side = 1;         // side of an image token in pixels
+  int32_t text_tokens = 0;        // of a prompt of the default length, as the blocks see it
+  int32_t fixed_text_tokens = 0;  // those of them that do not depend on the job's max_sequence_length
+  bool joint_text = false;        // text takes part in the image's attention and is divided over ranks like it
+  // How the pictures of a job are brought to size, whose tokens go with those of its text; kNone: there are none.
+  ReferenceFit references = {};
   bool guidance_is_input = false;  // the guidance scale adds no branch; a true CFG scale does
   double guided_above = 1;         // the guidance scale above which it adds a branch
   StandardSizes sizes;             // empty if the model has none
@@ -95,7 +97,7 @@ constexpr auto FieldsOf(const ModelCost*) {
       Field("token_side", &C::token_side, Integer{1, kMaxImageSide}),
       Field("text_tokens", &C::text_tokens, Integer{0, kMaxTokens}),
       Field("fixed_text_tokens", &C::fixed_text_tokens, Integer{0, kMaxTokens}), Field("joint_text", &C::joint_text),
-      Field("reads_pictures", &C::reads_pictures), Field("guidance_is_input", &C::guidance_is_input),
+      Field("references", &C::references), Field("guidance_is_input", &C::guidance_is_input),
       Field("guided_above", &C::guided_above, base::Number{0, 1}), Field("sizes", &C::sizes), Field("flops", &C::flops),
       Field("blocks", &C::blocks, Integer{1, 1 << 16}), Field("values_per_token", &C::values_per_token, kCount),
       Field("values_per_block", &C::values_per_block, kCount),
@@ -121,6 +123,9 @@ struct ImageWork {
   int64_t rows = 1;         // guidance branches
 };
 ImageWork WorkOf(const ModelCost& cost, const JobParameters& job);
+
+// Returns the sizes at which the pictures of a job are encoded, in their order, for an image of size `image`.
+std::vector<ImageSize> EncodedSizes(const ModelCost& cost, const JobParameters& job, ImageSize image);
 
 GroupShare ShareOf(const parallel::MeshShape& mesh, DeviceKind device, Dtype dtype);
 

@@ -159,12 +159,16 @@ TEST(ModelCostTest, AGroupOnTheHostHasTemporariesAndSharesPasses) {
 
 // A picture of 96x80 pixels becomes one of 1104x944, the nearest of Kontext's sizes.
 TEST(ModelCostTest, TokensOfReferencesCountAsText) {
-  ModelCost cost{.token_side = 16, .text_tokens = 512, .reads_pictures = true};
+  ModelCost cost{.token_side = 16, .text_tokens = 512, .references = ReferenceFit::kKontext};
   JobParameters job{.height = 64, .width = 64};
   EXPECT_EQ(WorkOf(cost, job).text_tokens, 512);
   job.images.push_back({.digest = std::string(64, 'a'), .width = 96, .height = 80});
   EXPECT_EQ(WorkOf(cost, job).text_tokens, 512 + 1104 / 16 * 944 / 16);
-  cost.reads_pictures = false;
+  cost.references = ReferenceFit::kFlux2;
+  EXPECT_EQ(WorkOf(cost, job).text_tokens, 512 + 96 / 16 * 80 / 16);
+  job.mask.push_back(job.images[0]);
+  EXPECT_EQ(WorkOf(cost, job).text_tokens, 512 + 64 / 16 * 64 / 16) << "the image begins from it";
+  cost.references = ReferenceFit::kNone;
   EXPECT_EQ(WorkOf(cost, job).text_tokens, 512);
 }
 
@@ -174,6 +178,15 @@ TEST(ModelCostTest, AnImageWithoutASizeHasThePicturesProportionsAndTheModelsArea
   EXPECT_EQ(SizeLike(model, {.height = 500, .width = 500}), (ImageSize{.height = 1024, .width = 1024}));
   EXPECT_EQ(SizeLike(model, {.height = 1080, .width = 1920}), (ImageSize{.height = 768, .width = 1360}));
   EXPECT_EQ(SizeLike(model, {.height = 1, .width = 16384}), (ImageSize{.height = 64, .width = 2048}));
+}
+
+TEST(ModelCostTest, AnImageWithoutASizeHasTheSizeThatFlux2ReadsItsFirstPictureAt) {
+  ModelDescription model{
+      .size_multiple = 16, .min_size = 64, .max_size = 2048, .default_height = 1024, .default_width = 1024};
+  const std::vector<PictureUse> pictures = {{.width = 151, .height = 97}, {.width = 512, .height = 512}};
+  EXPECT_EQ(SizeOfPictures(model, pictures, false), SizeLike(model, {.height = 97, .width = 151}));
+  model.pictures = {.use = PictureInput::kReference, .most = 2, .fit = ReferenceFit::kFlux2};
+  EXPECT_EQ(SizeOfPictures(model, pictures, false), (ImageSize{.height = 96, .width = 144}));
 }
 
 }  // namespace

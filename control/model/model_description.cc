@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
 #include "control/parameters/job_parameters.h"
+#include "control/pictures/reference_size.h"
 
 namespace tessera::control {
 
@@ -65,6 +67,16 @@ ImageSize SizeLike(const ModelDescription& model, ImageSize picture) {
     return std::clamp(static_cast<int64_t>(std::nearbyint(length)) / multiple * multiple, low, high);
   };
   return {.height = side(std::sqrt(area / ratio)), .width = side(std::sqrt(area * ratio))};
+}
+
+ImageSize SizeOfPictures(const ModelDescription& model, std::span<const PictureUse> pictures, bool has_mask) {
+  std::vector<PictureSize> sizes;
+  for (const PictureUse& picture : pictures) sizes.push_back({.width = picture.width, .height = picture.height});
+  const bool from_first = BeginsFromPicture(model.pictures, has_mask);
+  if (const std::optional<PictureSize> size = SizeOfResult(model.pictures.fit, sizes, from_first)) {
+    return {.height = size->height, .width = size->width};
+  }
+  return SizeLike(model, {.height = pictures.front().height, .width = pictures.front().width});
 }
 
 ImageWork DefaultWork(const ModelDescription& model) { return WorkOf(model.cost, DefaultJob(model)); }

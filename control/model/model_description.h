@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -17,6 +18,7 @@
 namespace tessera::control {
 
 struct JobParameters;
+struct PictureUse;
 
 // A component of a pipeline: transformer, text_encoder, vae, …
 struct ModelComponent {
@@ -65,7 +67,7 @@ struct ModelDescription {
   bool default_resolution_binning = false;
   bool can_bin = false;  // the model has a table of sizes
   bool default_clean_caption = false;
-  PictureInput pictures = {};  // what the model does with pictures of a request
+  PictureRules pictures;  // which pictures of a request the model takes, and what it does with them
   int32_t default_max_sequence_length = 0;
   int32_t max_sequence_length = 0;
   std::vector<std::string>
@@ -142,6 +144,8 @@ JobParameters DefaultJob(const ModelDescription& model);
 // Returns the size with the proportions of a picture, about the area of the model's default size, and sides that the
 // model takes.
 ImageSize SizeLike(const ModelDescription& model, ImageSize picture);
+// Returns the default size of an image that is made from or after pictures, the first of them with a mask or not.
+ImageSize SizeOfPictures(const ModelDescription& model, std::span<const PictureUse> pictures, bool has_mask);
 // Returns WorkOf for that job.
 ImageWork DefaultWork(const ModelDescription& model);
 

@@ -14,13 +14,17 @@ struct PipelineClass {
 
 inline constexpr PipelineClass kPipelineClasses[] = {
     {"DiTPipeline", "DiT"},
+    {"Flux2KleinKVPipeline", "FLUX.2 klein KV"},
     {"Flux2KleinPipeline", "FLUX.2 klein"},
+    {"Flux2Pipeline", "FLUX.2 dev"},
     {"FluxFillPipeline", "FLUX.1 Fill"},
     {"FluxKontextPipeline", "FLUX.1 Kontext"},
     {"FluxPipeline", "FLUX.1"},
     {"HunyuanDiTPipeline", "HunyuanDiT"},
     {"PixArtAlphaPipeline", "PixArt-alpha"},
     {"PixArtSigmaPipeline", "PixArt-Sigma"},
+    {"QwenImageEditPipeline", "Qwen-Image-Edit"},
+    {"QwenImageEditPlusPipeline", "Qwen-Image-Edit-Plus"},
     {"QwenImagePipeline", "Qwen-Image"},
     {"StableDiffusion3Pipeline", "Stable Diffusion 3"},
     {"ZImagePipeline", "Z-Image"},

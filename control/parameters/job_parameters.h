@@ -76,8 +76,9 @@ inline int32_t ExpectedSteps(const JobParameters& job) {
 // Checks that skip-layer guidance stops after its start.
 absl::Status CheckRules(const JobParameters& job);
 
-enum class PictureInput : uint8_t;  // control/parameters/picture_input.h
-// INVALID_ARGUMENT about `images`, `mask` or `strength` if the job has other pictures than the model takes.
-absl::Status CheckPictures(const JobParameters& job, PictureInput model);
+struct PictureRules;  // control/parameters/picture_input.h
+// INVALID_ARGUMENT about `images`, `mask` or `strength` if the job has other pictures than the model takes. Pictures of
+// no width are placeholders, whose sizes are not checked.
+absl::Status CheckPictures(const JobParameters& job, const PictureRules& model);
 
 }  // namespace tessera::control

@@ -124,7 +124,7 @@ JobParameters Job(int images, bool mask, double strength = 1) {
 }
 
 std::string ErrorOf(const JobParameters& job, PictureInput model) {
-  return std::string(CheckPictures(job, model).message());
+  return std::string(CheckPictures(job, UsualRules(model)).message());
 }
 
 TEST(JobParametersTest, TravelsWithAJobAsItIs) {
@@ -170,6 +170,39 @@ TEST(JobParametersTest, EachKindOfModelTakesItsPicturesAndRefusesOthersByName) {
   EXPECT_THAT(ErrorOf(Job(1, false), kFill), HasSubstr("mask is missing"));
   EXPECT_THAT(ErrorOf(Job(1, true), kReference), HasSubstr("mask is given; this model takes an image without a mask"));
   EXPECT_THAT(ErrorOf(Job(1, false, 0.5), kReference), HasSubstr("only 1 is valid"));
+}
+
+TEST(JobParametersTest, AModelThatLooksAtSeveralPicturesBeginsFromTheFirstWithAMask) {
+  const PictureRules rules = {
+      .use = PictureInput::kReference, .most = 3, .fit = ReferenceFit::kFlux2, .mask = MaskRule::kMiddlePixels};
+  const auto error = [&](const JobParameters& job) { return std::string(CheckPictures(job, rules).message()); };
+  for (const int images : {0, 1, 3}) EXPECT_EQ(error(Job(images, false)), "");
+  EXPECT_EQ(error(Job(2, true, 0.5)), "");
+  EXPECT_THAT(error(Job(4, false)), HasSubstr("images are 4; this model takes at most 3"));
+  EXPECT_THAT(error(Job(1, false, 0.5)), HasSubstr("without a mask this model looks at images and begins from noise"));
+  JobParameters job = Job(2, false);
+  job.images[1].height = 40;
+  EXPECT_THAT(error(job), HasSubstr("images: a picture has 96x40 pixels; valid are sides of 64"));
+  job.images[1] = {.digest = std::string(64, 'a')};
+  EXPECT_EQ(error(job), "") << "the size of a placeholder is not known yet";
+}
+
+TEST(JobParametersTest, AModelThatEditsPicturesNeedsOne) {
+  const PictureRules rules = {
+      .use = PictureInput::kReference, .most = 3, .fit = ReferenceFit::kFlux2, .required = true};
+  EXPECT_THAT(std::string(CheckPictures(Job(0, false), rules).message()), HasSubstr("images are missing; this model"));
+  EXPECT_TRUE(CheckPictures(Job(1, false), rules).ok());
+}
+
+TEST(JobParametersTest, QwenImageEditTakesOnePictureAndEditPlusUpToThree) {
+  const auto error = [](int images, const PictureRules& rules) {
+    return std::string(CheckPictures(Job(images, false), rules).message());
+  };
+  EXPECT_THAT(error(0, kQwenEditPictures), HasSubstr("images are missing; this model edits images"));
+  EXPECT_EQ(error(1, kQwenEditPictures), "");
+  EXPECT_THAT(error(2, kQwenEditPictures), HasSubstr("images are 2; this model takes one"));
+  EXPECT_EQ(error(3, kQwenEditPlusPictures), "");
+  EXPECT_THAT(error(4, kQwenEditPlusPictures), HasSubstr("images are 4; this model takes at most 3"));
 }
 
 TEST(JobParametersTest, StrengthLeavesStepsOutOfWhatIsExpected) {

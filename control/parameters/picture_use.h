@@ -24,7 +24,6 @@ struct PictureUse {
 inline constexpr size_t kMaxPictures = 16;  // of one job
 inline constexpr int32_t kMaxStoredSide = 16384;
 inline constexpr base::Number kStrengths = {0, 1};
-inline constexpr double kUsualStrength = 0.6;  // of image to image and inpainting, as in the reference pipelines
 
 constexpr auto FieldsOf(const PictureUse*) {
   using base::Field, base::Integer;

@@ -45,7 +45,7 @@ absl::StatusOr<PictureSize> KontextResultSize(const PictureSize& asked, int64_t 
 
 absl::StatusOr<PictureSize> KontextPictureSize(const PictureSize& picture, bool auto_resize) {
   if (!IsSide(picture.width, kMultiple) || !IsSide(picture.height, kMultiple)) {
-    return absl::InvalidArgumentError(absl::StrCat("the picture has ", picture.width, "x", picture.height,
+    return absl::InvalidArgumentError(absl::StrCat(" has ", picture.width, "x", picture.height,
                                                    " pixels; valid are sides of ", kMultiple, " to ", kMaxPictureSide));
   }
   const PictureSize rounded{.width = picture.width / kMultiple * kMultiple,

@@ -19,7 +19,8 @@ absl::StatusOr<PictureSize> KontextResultSize(const PictureSize& asked, int64_t 
 
 // Returns the size to which an input picture is stretched. Its sides are rounded down to multiples of 16; with
 // `auto_resize` the result is the preferred size with the aspect ratio nearest to theirs (the narrower one of two
-// equally near). InvalidArgument if a side is below 16 or above kMaxPictureSide.
+// equally near). InvalidArgument, in words that follow the picture's name, if a side is below 16 or above
+// kMaxPictureSide.
 absl::StatusOr<PictureSize> KontextPictureSize(const PictureSize& picture, bool auto_resize);
 
 }  // namespace tessera::control

@@ -6,16 +6,21 @@
 
 namespace tessera::control {
 
-absl::Status CheckTrainable(PictureInput pictures) {
-  if (pictures == PictureInput::kFill) {
+absl::Status CheckTrainable(const PictureRules& pictures) {
+  if (pictures.use == PictureInput::kFill) {
     return absl::InvalidArgumentError(
         "model is FLUX.1 Fill, which is trained on pictures with masks; datasets have images and captions, so train a "
         "model that makes images from text");
   }
-  if (pictures == PictureInput::kReference) {
+  if (pictures.fit == ReferenceFit::kKontext) {
     return absl::InvalidArgumentError(
         "model is FLUX.1 Kontext, which is trained on pairs of pictures; datasets have images and captions, so train a "
         "model that makes images from text");
+  }
+  if (PromptHoldsPictures(pictures.fit)) {
+    return absl::InvalidArgumentError(
+        "model is Qwen-Image-Edit, whose prompts hold pictures; datasets have images and captions, so train "
+        "Qwen-Image");
   }
   return absl::OkStatus();
 }

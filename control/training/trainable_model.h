@@ -9,9 +9,9 @@ namespace tessera::control {
 struct ModelDescription;
 struct TrainConfig;
 
-// INVALID_ARGUMENT for models whose training needs more than images and captions: FLUX.1 Fill and FLUX.1 Kontext.
-// `pictures` is ModelDescription::pictures.
-absl::Status CheckTrainable(PictureInput pictures);
+// INVALID_ARGUMENT for models whose training needs more than images and captions: FLUX.1 Fill, FLUX.1 Kontext and
+// Qwen-Image-Edit. `pictures` is ModelDescription::pictures.
+absl::Status CheckTrainable(const PictureRules& pictures);
 
 // INVALID_ARGUMENT for a model that is distilled to few steps, because training it to the usual objective undoes the
 // distillation. The message names the model to train in its place. An adapter may be trained with

@@ -9,13 +9,17 @@ namespace {
 
 constexpr FamilyEntry kFamilies[] = {
     {"DiTPipeline", "dit", DescribeDit, LoadDit},
+    {"Flux2KleinKVPipeline", "flux2", DescribeFlux2KleinKv, LoadFlux2KleinKv},
     {"Flux2KleinPipeline", "flux2", DescribeFlux2Klein, LoadFlux2Klein},
+    {"Flux2Pipeline", "flux2", DescribeFlux2, LoadFlux2},
     {"FluxFillPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxKontextPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxPipeline", "flux", DescribeFlux, LoadFlux},
     {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},
     {"PixArtSigmaPipeline", "pixart", DescribePixArt, LoadPixArt},
+    {"QwenImageEditPipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
+    {"QwenImageEditPlusPipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
     {"QwenImagePipeline", "qwen_image", DescribeQwenImage, LoadQwenImage},
     {"StableDiffusion3Pipeline", "sd3", DescribeSd3, LoadSd3},
     {"ZImagePipeline", "z_image", DescribeZImage, LoadZImage},

@@ -22,7 +22,9 @@ struct FamilyEntry {
 // The functions of each family: Describe… reads a model's description, Load… loads the model.
 absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribeFlux2(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeFlux2Klein(const ModelFolder& folder);
+absl::StatusOr<FamilyDescription> DescribeFlux2KleinKv(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder);
@@ -30,7 +32,9 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder);
 absl::StatusOr<std::unique_ptr<Family>> LoadDit(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadFlux(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadFlux2(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadFlux2Klein(const ModelFolder& folder, const LoadOptions& options);
+absl::StatusOr<std::unique_ptr<Family>> LoadFlux2KleinKv(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadHunyuanDiT(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadPixArt(const ModelFolder& folder, const LoadOptions& options);
 absl::StatusOr<std::unique_ptr<Family>> LoadQwenImage(const ModelFolder& folder, const LoadOptions& options);

@@ -7,6 +7,7 @@
 
 #include "control/parameters/prompt_options.h"
 #include "models/adapters/adapter_set.h"
+#include "models/text_encoders/picture_processor.h"
 
 namespace tessera::models {
 
@@ -19,7 +20,8 @@ struct PromptRequest {
   double guidance_scale = 1;
   int64_t height = 0;  // pixels of the generated image
   int64_t width = 0;
-  SharedAdapters adapters = nullptr;  // the text encoders use their parts of it
+  SharedPromptPictures pictures = nullptr;  // that the prompts hold; null if the model reads none
+  SharedAdapters adapters = nullptr;        // the text encoders use their parts of it
 };
 
 }  // namespace tessera::models

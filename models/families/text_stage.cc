@@ -11,6 +11,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr char kProcessor[] = "processor";  // the component that prepares pictures for the text encoder
+
 // Weights that are shared out over ranks do not wait in the host's memory.
 WeightShare ShareOfText(const LoadOptions& options) {
   if (options.text_ranks != nullptr) return {.row_ranks = options.text_ranks};
@@ -70,8 +72,13 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
   }
   TextStageConfig stage{.encoder = encoder};
   const std::string& encoder_class = folder.components().at(encoder).class_name;
-  const auto parse = [&](base::ConfigReader& reader) { return ReadTextEncoder(encoder_class, reader); };
+  const bool pictures = folder.HasComponent(kProcessor) && CanReadPictures(encoder_class);
+  const auto parse = [&](base::ConfigReader& reader) { return ReadTextEncoder(encoder_class, reader, pictures); };
   RETURN_IF_ERROR(ReadConfig(folder, encoder, parse, stage.config, warnings));
+  if (stage.config.pictures.has_value()) {
+    ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(kProcessor));
+    ASSIGN_OR_RETURN(stage.processor, ReadPictureProcessor(path, kProcessor, *stage.config.pictures));
+  }
   absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
       LoadTokenizer(folder.components().at(tokenizer).class_name, *folder.ComponentPath(tokenizer));
   if (!loaded.ok()) return loaded.status();
@@ -107,7 +114,8 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
 // The text comes last, after a NUL byte, which no text contains, so different calls have different keys.
 std::string TextStage::KeyOf(const TextCall& call) const {
   return absl::StrCat(config_.encoder, ",", call.max_length, ",", call.plan.Key(), ",", call.field, ",",
-                      FactorsOf(call) == nullptr ? "" : call.adapters->key, std::string(1, '\0'), call.text);
+                      FactorsOf(call) == nullptr ? "" : call.adapters->key, ",",
+                      call.pictures == nullptr ? "" : call.pictures->key, std::string(1, '\0'), call.text);
 }
 
 // All ranks then find the same states finite, and keep the same texts in their caches, even if their devices round
@@ -120,15 +128,47 @@ void TextStage::ShareFirstRanksStates(EncodedTokens& states) const {
   }
 }
 
+absl::StatusOr<PlannedText> TextStage::PlanOf(const TextCall& call) const {
+  const int64_t most = config_.config.positions - call.plan.dropped;
+  ASSIGN_OR_RETURN(PlannedText text, PlanText(*config_.tokenizer, call.plan, call.text, std::min(call.max_length, most),
+                                              call.field, config_.encoder));
+  if (call.pictures == nullptr) return text;
+  TORCH_CHECK(config_.processor.has_value() && call.plan.padding == TextPadding::kNone,
+              "a text with pictures needs an encoder that reads them, and no padding");
+  std::vector<int64_t> units;
+  for (const control::Frames& picture : call.pictures->pictures) {
+    const absl::StatusOr<PatchGrid> grid = config_.processor->GridOf({picture.width, picture.height});
+    if (!grid.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("images: a picture", std::string(grid.status().message())));
+    }
+    units.push_back(grid->units());
+  }
+  RETURN_IF_ERROR(InsertPictures(text, config_.config.pictures->picture_id, units, call.field));
+  if (text.tokens > most) {
+    return absl::InvalidArgumentError(absl::StrCat("the ", call.field, " and its pictures have ", text.tokens,
+                                                   " tokens; ", config_.encoder, " reads at most ", most));
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<EncoderPicture>> TextStage::PicturesOf(const TextCall& call) const {
+  std::vector<EncoderPicture> pictures;
+  if (call.pictures == nullptr) return pictures;
+  for (const control::Frames& picture : call.pictures->pictures) {
+    ASSIGN_OR_RETURN(const control::Frames resized, config_.processor->Resized(picture));
+    EncoderPicture& read = pictures.emplace_back(config_.processor->PatchesOf(resized));
+    read.patches = read.patches.to(encoder_.device());
+  }
+  return pictures;
+}
+
 absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parallel::ForwardContext& context,
                                               bool& cached) {
   const std::string key = KeyOf(call);
   if (const EncodedText* found = cache_->Find(key)) return *found;
   cached = false;
 
-  ASSIGN_OR_RETURN(PlannedText text, PlanText(*config_.tokenizer, call.plan, call.text,
-                                              std::min(call.max_length, config_.config.positions - call.plan.dropped),
-                                              call.field, config_.encoder));
+  ASSIGN_OR_RETURN(PlannedText text, PlanOf(call));
   EncodedText encoded{.tokens = text.tokens, .warnings = std::move(text.warnings)};
   if (device_.is_meta()) {
     const at::TensorOptions meta = at::TensorOptions(at::kFloat).device(device_);
@@ -143,6 +183,7 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   };
   TextEncoderInput input{.ids = row(text.ids), .states = call.plan.states};
   if (call.plan.padding == TextPadding::kMasked) input.mask = row(text.mask);
+  ASSIGN_OR_RETURN(input.pictures, PicturesOf(call));
   const parallel::ForwardContext with_adapters{
       .attention = context.attention, .tensor = context.tensor, .world = context.world, .adapters = FactorsOf(call)};
   absl::StatusOr<EncodedTokens> states = encoder_.With([&](const TextEncoder& encoder) {

@@ -4,6 +4,7 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "models/adapters/adapter_set.h"
 #include "models/loading/component.h"
+#include "models/text_encoders/picture_processor.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/text_encoders/text_plan.h"
 #include "models/tokenizers/tokenizer.h"
@@ -59,6 +61,9 @@ struct TextCall {
   std::string field;       // field of the request for messages: "prompt"
   int64_t max_length = 0;  // tokens, without those that the plan drops
   TextPlan plan = {};
+  // That the text holds, in the order of their tokens; only for an encoder with a processor, and a plan without
+  // padding.
+  SharedPromptPictures pictures = nullptr;
   SharedAdapters adapters = nullptr;  // the encoder uses its part of it
 };
 
@@ -67,12 +72,14 @@ struct TextStageConfig {
   std::string encoder;  // component
   TextEncoderConfig config;
   std::shared_ptr<Tokenizer> tokenizer;
+  std::optional<PictureProcessor> processor = std::nullopt;  // if the encoder reads pictures
   int64_t full_length = 0;  // in tokens: the tokenizer's model_max_length, at most the encoder's positions
 };
 
-// Reads `encoder`'s configuration and `tokenizer`'s files. Also returns InvalidArgument if the tokenizer makes ids that
-// the encoder has no embedding for, names no padding token, or pads on the left or has a model_max_length greater than
-// the encoder's positions against the encoder's configuration.
+// Reads `encoder`'s configuration and `tokenizer`'s files. If the folder has a component "processor" and the encoder's
+// class can read pictures, it does, and the processor's files are read too. Also returns InvalidArgument if the
+// tokenizer makes ids that the encoder has no embedding for, names no padding token, or pads on the left or has a
+// model_max_length greater than the encoder's positions against the encoder's configuration.
 absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
                                               const std::string& encoder, std::vector<std::string>& warnings);
 
@@ -105,6 +112,10 @@ class TextStage {
     return AdaptersOf(call.adapters, config_.encoder);
   }
   std::string KeyOf(const TextCall& call) const;
+  // Returns the text of a call with the tokens of its pictures.
+  absl::StatusOr<PlannedText> PlanOf(const TextCall& call) const;
+  // Returns the pictures of a call as the encoder reads them.
+  absl::StatusOr<std::vector<EncoderPicture>> PicturesOf(const TextCall& call) const;
   void ShareFirstRanksStates(EncodedTokens& states) const;
 
   TextStageConfig config_;

@@ -135,8 +135,8 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
   if (distilled) description.base_model = kBaseModel;
-  description.pictures = PicturesOf(folder);
-  if (description.pictures == control::PictureInput::kFill) {
+  description.pictures = control::UsualRules(PicturesOf(folder));
+  if (description.pictures.use == control::PictureInput::kFill) {
     description.default_steps = kFillSteps;
     description.default_guidance_scale = kFillGuidanceScale;
   }
@@ -155,7 +155,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = parallel::BlockKind::kFused});
   description.options = {control::prompt_option::kPrompt2, control::prompt_option::kTrueCfgScale};
   description.cost.guidance_is_input = true;
-  description.cost.reads_pictures = description.pictures == control::PictureInput::kReference;
+  description.cost.references = description.pictures.fit;
   DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
   DescribeParameters<FluxTransformer>(folder, configs, kOriginalNames, description);
   return description;

@@ -22,6 +22,9 @@ struct Flux2Config {
   std::vector<int64_t> axes;  // number of a head's channels that encode (picture, row, column, text index)
   double theta = 0;           // base of the rotary frequencies
   double eps = 0;             // of all norms
+  // Tokens of reference pictures attend only to one another and are modulated as at timestep 0. A property of how the
+  // checkpoint is used, and no field of the file.
+  bool isolates_references = false;
 
   int64_t width() const { return heads * head_dim; }
   int64_t latent_channels() const { return channels / 4; }

@@ -1,7 +1,11 @@
-#include <iterator>
+#include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/picture_input.h"
 #include "models/families/families.h"
@@ -11,13 +15,14 @@
 #include "models/families/prompt_request.h"
 #include "models/flux2/flux2_transformer.h"
 #include "models/loading/load_options.h"
+#include "models/precision.h"
 
 namespace tessera::models {
 namespace {
 
 constexpr OriginalNames kOriginalNames = OriginalNames::kFlux2;
 
-// The reference pipeline's defaults and bounds.
+// The reference pipelines' defaults and bounds.
 constexpr int64_t kSteps = 50;
 constexpr double kGuidanceScale = 4;
 constexpr int64_t kMaxTokens = 512;
@@ -28,11 +33,65 @@ constexpr int64_t kDefaultSide = 64;  // of the latents, which are patches
 constexpr int64_t kMaxSide = 8192;
 constexpr int64_t kPatch = 1;  // latents per token along one side: the autoencoder's latents are patches
 
+// Whatever number is given, the model looks at them; ten are the most that its authors describe.
+constexpr control::PictureRules kReferences = {
+    .use = control::PictureInput::kReference, .most = 10, .fit = control::ReferenceFit::kFlux2};
+
+// The reference has a pipeline for inpainting with klein only.
+constexpr control::PictureRules RulesOfKlein() {
+  control::PictureRules rules = kReferences;
+  rules.mask = control::MaskRule::kMiddlePixels;
+  rules.usual_strength = 0.8;
+  return rules;
+}
+
+// A checkpoint of FLUX.2 as one of the reference's pipelines runs it.
+struct Flux2Model {
+  // How prompts are read: the transformer reads the states of these layers of the text encoder, side by side, those of
+  // padding, too.
+  std::string before, after;
+  bool has_frame = false;                          // see TextPlan
+  std::optional<PaddingSide> side = std::nullopt;  // of padding; the tokenizer's if not set
+  std::vector<int64_t> text_layers;
+  std::string not_read;          // a mark that is deleted from prompts
+  bool embeds_guidance = false;  // the guidance scale is an input of the transformer, and there is no second branch
+  bool takes_guidance = true;
+  bool isolates_references = false;
+  control::PictureRules pictures;
+};
+
 // The chat template of Qwen3 for one message, with thinking disabled.
-constexpr char kBeforePrompt[] = "<|im_start|>user\n";
-constexpr char kAfterPrompt[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
-// The layers whose states the transformer reads, side by side.
-constexpr int64_t kTextLayers[] = {9, 18, 27};
+Flux2Model Klein() {
+  return {.before = "<|im_start|>user\n",
+          .after = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+          .side = PaddingSide::kRight,
+          .text_layers = {9, 18, 27},
+          .pictures = RulesOfKlein()};
+}
+
+// Klein that was trained to keep the keys and values of its references over all steps. They depend on nothing else, so
+// computing them in each step is the same.
+Flux2Model KleinKv() {
+  Flux2Model model = Klein();
+  model.takes_guidance = false;
+  model.isolates_references = true;
+  model.pictures = kReferences;
+  return model;
+}
+
+// The chat template of Mistral Small 3 with the system message of the reference's pipeline.
+Flux2Model Dev() {
+  return {.before =
+              "<s>[SYSTEM_PROMPT]You are an AI that reasons about image descriptions. You give structured "
+              "responses focusing on object relationships, object\nattribution and actions without "
+              "speculation.[/SYSTEM_PROMPT][INST]",
+          .after = "[/INST]",
+          .has_frame = true,
+          .text_layers = {10, 20, 30},
+          .not_read = "[IMG]",
+          .embeds_guidance = true,
+          .pictures = kReferences};
+}
 
 using Flux2Configs = FamilyConfigs<Flux2Config>;
 
@@ -41,31 +100,35 @@ bool IsDistilled(const ModelFolder& folder) {
   return distilled != nullptr && distilled->AsBool().value_or(false);
 }
 
-absl::StatusOr<Flux2Configs> ReadConfigs(const ModelFolder& folder) {
+absl::StatusOr<Flux2Configs> ReadConfigs(const ModelFolder& folder, const Flux2Model& model) {
   Flux2Configs configs;
   RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"Flux2Transformer2DModel"}, ParseFlux2Config, /*texts=*/1, configs));
+  configs.transformer.isolates_references = model.isolates_references;
   const TextEncoderConfig& text = configs.texts[0].config;
-  if (text.layers < kTextLayers[2]) {
+  const int64_t last = *std::ranges::max_element(model.text_layers);
+  if (text.layers < last) {
     return absl::InvalidArgumentError(absl::StrCat("text_encoder/config.json: num_hidden_layers is ", text.layers,
-                                                   "; the transformer reads the states of layer ", kTextLayers[2]));
+                                                   "; the transformer reads the states of layer ", last));
   }
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
                              "three times the width of the states of text_encoder", 3 * text.width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
                              "channels of the patches of vae", configs.autoencoder.latent_channels));
-  if (configs.transformer.guidance) {
-    return absl::InvalidArgumentError(
-        "transformer/config.json: field \"guidance_embeds\" is true; with this _class_name it must be false");
+  if (configs.transformer.guidance != model.embeds_guidance) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "transformer/config.json: field \"guidance_embeds\" is ", configs.transformer.guidance ? "true" : "false",
+        "; with this _class_name it must be ", model.embeds_guidance ? "true" : "false"));
   }
   return configs;
 }
 
-class Flux2KleinFamily final : public LatentFamily {
+class Flux2Family final : public LatentFamily {
  public:
-  Flux2KleinFamily(const ModelFolder& folder, const Flux2Configs& configs, const LoadOptions& options)
+  Flux2Family(const ModelFolder& folder, const Flux2Configs& configs, Flux2Model model, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, kPatch, configs.texts,
                      TransformerOf<Flux2Transformer>(configs.transformer)),
-        is_distilled_(IsDistilled(folder)) {}
+        model_(std::move(model)),
+        takes_guidance_(model_.takes_guidance && !model_.embeds_guidance && !IsDistilled(folder)) {}
 
   bool masks_padding() const override { return false; }
   FlowSigmas flow_sigmas() const override { return FlowSigmas::kLinear; }
@@ -77,7 +140,7 @@ class Flux2KleinFamily final : public LatentFamily {
 
   absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
     EncodedPrompt encoded{.cached = true};
-    const bool guided = request.guidance_scale > 1 && !is_distilled_;
+    const bool guided = request.guidance_scale > 1 && takes_guidance_;
     const GuidanceWeights weights = ClassifierFreeGuidance(request.guidance_scale);
     if (guided) {
       RETURN_IF_ERROR(AddBranch(request.negative_prompt.value_or(""), "negative prompt", weights.negative, request,
@@ -94,37 +157,44 @@ class Flux2KleinFamily final : public LatentFamily {
   // Padding is masked in the encoder, and its states are read by the transformer.
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
                          const parallel::ForwardContext& context, EncodedPrompt& encoded) {
-    ASSIGN_OR_RETURN(const EncodedText states,
-                     EncodeText(0,
-                                {.text = prompt,
-                                 .field = field,
-                                 .max_length = request.max_sequence_length,
-                                 .plan = {.before = kBeforePrompt,
-                                          .after = kAfterPrompt,
-                                          .padding = TextPadding::kMasked,
-                                          .side = PaddingSide::kRight,
-                                          .states = {std::begin(kTextLayers), std::end(kTextLayers)}}},
-                                context, encoded));
-    encoded.guidance.branches.push_back({.row = {.text = states.hidden, .extras = {}}, .terms = {{.weight = weight}}});
+    const std::string read = model_.not_read.empty() ? prompt : absl::StrReplaceAll(prompt, {{model_.not_read, ""}});
+    ASSIGN_OR_RETURN(const EncodedText states, EncodeText(0,
+                                                          {.text = read,
+                                                           .field = field,
+                                                           .max_length = request.max_sequence_length,
+                                                           .plan = {.before = model_.before,
+                                                                    .after = model_.after,
+                                                                    .has_frame = model_.has_frame,
+                                                                    .padding = TextPadding::kMasked,
+                                                                    .side = model_.side,
+                                                                    .states = model_.text_layers}},
+                                                          context, encoded));
+    ConditioningRow row{.text = states.hidden, .extras = {}};
+    if (model_.embeds_guidance) {
+      row.extras.push_back(at::scalar_tensor(
+          request.guidance_scale, at::TensorOptions(AccumulationType(options().dtype)).device(options().device)));
+    }
+    encoded.guidance.branches.push_back({.row = std::move(row), .terms = {{.weight = weight}}});
     encoded.prompt_tokens = states.tokens;
     return absl::OkStatus();
   }
 
-  bool is_distilled_;
+  Flux2Model model_;
+  bool takes_guidance_;
 };
 
-}  // namespace
-
-absl::StatusOr<FamilyDescription> DescribeFlux2Klein(const ModelFolder& folder) {
-  ASSIGN_OR_RETURN(Flux2Configs configs, ReadConfigs(folder));
+absl::StatusOr<FamilyDescription> Describe(const ModelFolder& folder, const Flux2Model& model) {
+  ASSIGN_OR_RETURN(Flux2Configs configs, ReadConfigs(folder, model));
   const Flux2Config& transformer = configs.transformer;
-  const bool distilled = IsDistilled(folder);
+  const bool distilled = !model.embeds_guidance && (IsDistilled(folder) || !model.takes_guidance);
   FamilyDescription description;
   DescribeSizes(configs.autoencoder, kPatch, kDefaultSide, kMaxSide, description);
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
   if (distilled) description.base_model = kBaseModel;
-  description.pictures = control::PictureInput::kNone;
+  description.pictures = model.pictures;
+  description.cost.references = description.pictures.fit;
+  description.cost.guidance_is_input = model.embeds_guidance;
   description.default_max_sequence_length = description.max_sequence_length = kMaxTokens;
   description.heads = transformer.heads;
   description.blocks = transformer.double_blocks + transformer.single_blocks;
@@ -143,8 +213,30 @@ absl::StatusOr<FamilyDescription> DescribeFlux2Klein(const ModelFolder& folder) 
   return description;
 }
 
+absl::StatusOr<std::unique_ptr<Family>> LoadModel(const ModelFolder& folder, const LoadOptions& options,
+                                                  const Flux2Model& model) {
+  ASSIGN_OR_RETURN(const Flux2Configs configs, ReadConfigs(folder, model));
+  auto family = std::make_unique<Flux2Family>(folder, configs, model, options);
+  RETURN_IF_ERROR(family->Open());
+  return family;
+}
+
+}  // namespace
+
+absl::StatusOr<FamilyDescription> DescribeFlux2(const ModelFolder& folder) { return Describe(folder, Dev()); }
+absl::StatusOr<FamilyDescription> DescribeFlux2Klein(const ModelFolder& folder) { return Describe(folder, Klein()); }
+absl::StatusOr<FamilyDescription> DescribeFlux2KleinKv(const ModelFolder& folder) {
+  return Describe(folder, KleinKv());
+}
+
+absl::StatusOr<std::unique_ptr<Family>> LoadFlux2(const ModelFolder& folder, const LoadOptions& options) {
+  return LoadModel(folder, options, Dev());
+}
 absl::StatusOr<std::unique_ptr<Family>> LoadFlux2Klein(const ModelFolder& folder, const LoadOptions& options) {
-  return OpenFamily<Flux2KleinFamily>(folder, ReadConfigs(folder), options);
+  return LoadModel(folder, options, Klein());
+}
+absl::StatusOr<std::unique_ptr<Family>> LoadFlux2KleinKv(const ModelFolder& folder, const LoadOptions& options) {
+  return LoadModel(folder, options, KleinKv());
 }
 
 }  // namespace tessera::models

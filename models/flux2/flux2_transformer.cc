@@ -1,6 +1,7 @@
 #include "models/flux2/flux2_transformer.h"
 
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "base/macros/planted.h"
@@ -34,11 +35,56 @@ kernels::RotaryTables RowsOf(const Conditioning& conditioning, int64_t first, in
   return {.cos = conditioning.cos.narrow(0, first, count), .sin = conditioning.sin.narrow(0, first, count)};
 }
 
+// Some rows of a projection.
+parallel::Projection RowsOf(const parallel::Projection& all, int64_t first, int64_t count) {
+  parallel::Projection rows = all;
+  rows.packed = all.packed.narrow(1, first, count);
+  rows.rotary = {.cos = all.rotary.cos.narrow(0, first, count), .sin = all.rotary.sin.narrow(0, first, count)};
+  return rows;
+}
+
+// [b, parts · D] → the parts, each [b, D].
+std::vector<at::Tensor> Split(const at::Tensor& modulation, int64_t width) { return modulation.split(width, -1); }
+
 // [..., 2 H] → [..., H]: the first half of the features is the gate.
 at::Tensor SwiGluOf(const at::Tensor& product) {
   const std::vector<at::Tensor> halves = product.chunk(2, -1);
   if (base::Planted("flux2_gate_last")) return kernels::SwiGlu(halves[1], halves[0]);
   return kernels::SwiGlu(halves[0], halves[1]);
+}
+
+// Consecutive tokens with the same modulation: shifts, scales and gates, each [b, D].
+struct ModulatedRows {
+  int64_t tokens;
+  std::span<const at::Tensor> m;
+};
+using AllRows = std::vector<ModulatedRows>;
+
+// Applies f(rows, x of these rows, m) and joins the results.
+template <class F>
+at::Tensor ByRows(const AllRows& all, const at::Tensor& x, const F& f) {
+  if (all.size() == 1) return f(x, all[0].m, 0);
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  for (const auto& [tokens, m] : all) {
+    if (tokens > 0) parts.push_back(f(x.narrow(1, first, tokens), m, first));
+    first += tokens;
+  }
+  return parts.empty() ? f(x, all[0].m, 0) : at::cat(parts, 1);
+}
+
+// The norm of x, modulated by the shift m[i] and the scale m[i + 1].
+at::Tensor Modulated(const AllRows& all, const at::Tensor& x, size_t i, double eps) {
+  return ByRows(all, x, [&](const at::Tensor& rows, std::span<const at::Tensor> m, int64_t) {
+    return kernels::LayerNormModulate(rows, m[i], m[i + 1], eps);
+  });
+}
+
+// x + m[i] · y.
+at::Tensor Gated(const AllRows& all, const at::Tensor& x, size_t i, const at::Tensor& y) {
+  return ByRows(all, x, [&](const at::Tensor& rows, std::span<const at::Tensor> m, int64_t first) {
+    return kernels::GatedResidual(rows, m[i], y.narrow(1, first, rows.size(1)));
+  });
 }
 
 }  // namespace
@@ -71,21 +117,28 @@ struct Flux2Transformer::Stream {
                Column(names.tokens, {config.mlp_width, config.mlp_width})),
         mlp_out(scope / names.mlp / "linear_out", config.mlp_width, config.width(), Row(names.tokens)) {}
 
-  // m: shift, scale and gate of the attention, then of the MLP, each [b, D].
-  parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m,
+  // The modulations are shift, scale and gate of the attention, then of the MLP.
+  parallel::Projection Project(const at::Tensor& x, const AllRows& rows,
                                const parallel::ForwardContext& context) const {
-    return {.packed = qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], eps), context),
+    return {.packed = qkv.Forward(Modulated(rows, x, 0, eps), context),
             .query_norm = {.weight = norm_q, .bias = {}, .eps = eps},
             .key_norm = {.weight = norm_k, .bias = {}, .eps = eps},
             .rotary = {}};
   }
 
   // Adds the attention's result for this stream's tokens and the MLP to x.
-  at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, std::span<const at::Tensor> m,
+  at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, const AllRows& rows,
                     const parallel::ForwardContext& context) const {
-    const auto [sum, normalised] =
-        kernels::GatedResidualNormModulate(x, m[2], out.Forward(attended, context), m[3], m[4], eps);
-    return kernels::GatedResidual(sum, m[5], mlp_out.Forward(SwiGluOf(mlp_in.Forward(normalised, context)), context));
+    const at::Tensor y = out.Forward(attended, context);
+    at::Tensor sum, normalised;
+    if (rows.size() == 1) {
+      const std::span<const at::Tensor> m = rows[0].m;
+      std::tie(sum, normalised) = kernels::GatedResidualNormModulate(x, m[2], y, m[3], m[4], eps);
+    } else {
+      sum = Gated(rows, x, 2, y);
+      normalised = Modulated(rows, sum, 3, eps);
+    }
+    return Gated(rows, sum, 5, mlp_out.Forward(SwiGluOf(mlp_in.Forward(normalised, context)), context));
   }
 
   double eps;
@@ -212,23 +265,34 @@ PromptState Flux2Transformer::Read(const at::Tensor& text, const std::vector<at:
 
 StepEmbedding Flux2Transformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
                                           const parallel::ForwardContext& context) const {
-  at::Tensor sum = timestep_embedder_.Forward(SinusoidOf(timesteps / 1000), context);
-  if (prompt.defined()) sum = sum + prompt;
+  const auto embedded = [&](const at::Tensor& at) {
+    const at::Tensor sum = timestep_embedder_.Forward(SinusoidOf(at / 1000), context);
+    return prompt.defined() ? sum + prompt : sum;
+  };
+  const at::Tensor sum = embedded(timesteps);
   const at::Tensor activated = kernels::Silu(sum);
-  return {.vector = sum,
-          .shared =
-              at::cat({image_modulation_.Forward(activated, context), text_modulation_.Forward(activated, context),
-                       single_modulation_.Forward(activated, context), output_modulation_.Forward(activated, context)},
-                      -1)};
+  std::vector<at::Tensor> parts = {
+      image_modulation_.Forward(activated, context), text_modulation_.Forward(activated, context),
+      single_modulation_.Forward(activated, context), output_modulation_.Forward(activated, context)};
+  if (config_.isolates_references) {
+    const bool moves = base::Planted("flux2_references_at_the_timestep");
+    const at::Tensor still = moves ? activated : kernels::Silu(embedded(at::zeros_like(timesteps)));
+    parts.push_back(image_modulation_.Forward(still, context));
+    parts.push_back(single_modulation_.Forward(still, context));
+  }
+  return {.vector = sum, .shared = at::cat(parts, -1)};
 }
 
 at::Tensor Flux2Transformer::Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext&) const {
   const auto part = [&](int64_t first, int64_t count) {
     return step.shared.narrow(-1, first * config_.width(), count * config_.width());
   };
-  if (index == num_blocks()) return part(kOfImage + kOfText + kOfSingle, kOfHead);
-  if (index >= config_.double_blocks) return part(kOfImage + kOfText, kOfSingle);
-  return part(0, kOfImage + kOfText);
+  constexpr int64_t kSingle = kOfImage + kOfText, kHead = kSingle + kOfSingle, kStill = kHead + kOfHead;
+  if (index == num_blocks()) return part(kHead, kOfHead);
+  const bool is_single = index >= config_.double_blocks;
+  const at::Tensor own = is_single ? part(kSingle, kOfSingle) : part(0, kSingle);
+  if (!config_.isolates_references) return own;
+  return at::cat({own, is_single ? part(kStill + kOfImage, kOfSingle) : part(kStill, kOfImage)}, -1);
 }
 
 at::Tensor Flux2Transformer::Embed(const at::Tensor& patches, const at::Tensor&,
@@ -237,14 +301,22 @@ at::Tensor Flux2Transformer::Embed(const at::Tensor& patches, const at::Tensor&,
 }
 
 at::Tensor Flux2Transformer::Attend(int index, std::vector<parallel::Projection> projections,
+                                    parallel::Projection references, int64_t first, const Conditioning& conditioning,
                                     const parallel::ForwardContext& context) const {
-  return context.attention
-      .Attend(index, {.projections = std::move(projections),
-                      .head_dim = config_.head_dim,
-                      .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
-                      .queries = parallel::TokenRows::kTextThenImage,
-                      .keys = parallel::TokenRows::kTextThenImage})
-      .flatten(2);
+  const auto attend = [&](int attention, std::vector<parallel::Projection> of_tokens, parallel::TokenRows tokens) {
+    return context.attention
+        .Attend(attention, {.projections = std::move(of_tokens),
+                            .head_dim = config_.head_dim,
+                            .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
+                            .queries = tokens,
+                            .keys = tokens})
+        .flatten(2);
+  };
+  const at::Tensor all = attend(index, std::move(projections), parallel::TokenRows::kTextThenImage);
+  if (!Isolates(conditioning) || base::Planted("flux2_references_read_all")) return all;
+  const at::Tensor own = attend(num_blocks() + index, {std::move(references)}, parallel::TokenRows::kReferences);
+  const int64_t after = first + own.size(1);
+  return at::cat({all.narrow(1, 0, first), own, all.narrow(1, after, all.size(1) - after)}, 1);
 }
 
 void Flux2Transformer::Block(int index, BlockState& state, const Conditioning& conditioning,
@@ -261,14 +333,19 @@ void Flux2Transformer::Block(int index, BlockState& state, const Conditioning& c
 void Flux2Transformer::RunDouble(int index, BlockState& state, const Conditioning& conditioning,
                                  const parallel::ForwardContext& context) const {
   const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
-  const std::vector<at::Tensor> m = conditioning.modulation.chunk(kOfImage + kOfText, -1);
-  const std::span<const at::Tensor> of_image(m.begin(), kOfImage), of_text(m.begin() + kOfImage, kOfText);
+  const std::vector<at::Tensor> m = Split(conditioning.modulation, config_.width());
+  const std::span<const at::Tensor> all(m);
+  const int64_t t = state.text.size(1), n = state.image.size(1), r = conditioning.references;
+  const AllRows of_text = {{t, all.subspan(kOfImage, kOfText)}};
+  AllRows of_image = {{n, all.subspan(0, kOfImage)}};
+  if (Isolates(conditioning)) of_image = {{r, all.subspan(kOfImage + kOfText, kOfImage)}, {n - r, of_image[0].m}};
   parallel::Projection text = block.text.Project(state.text, of_text, context),
                        image = block.image.Project(state.image, of_image, context);
-  const int64_t t = text.packed.size(1), n = image.packed.size(1);
   text.rotary = RowsOf(conditioning, 0, t);
   image.rotary = RowsOf(conditioning, t, n);
-  const at::Tensor attended = Attend(index, {std::move(text), std::move(image)}, context);
+  parallel::Projection references = RowsOf(image, 0, r);
+  const at::Tensor attended =
+      Attend(index, {std::move(text), std::move(image)}, std::move(references), t, conditioning, context);
   state.image = block.image.Finish(state.image, attended.narrow(1, t, n), of_image, context);
   state.text = block.text.Finish(state.text, attended.narrow(1, 0, t), of_text, context);
 }
@@ -276,19 +353,23 @@ void Flux2Transformer::RunDouble(int index, BlockState& state, const Conditionin
 void Flux2Transformer::RunSingle(int index, BlockState& state, const Conditioning& conditioning,
                                  const parallel::ForwardContext& context) const {
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];
-  const std::vector<at::Tensor> m = conditioning.modulation.chunk(kOfSingle, -1);
+  const std::vector<at::Tensor> m = Split(conditioning.modulation, config_.width());
+  const std::span<const at::Tensor> all(m), own = all.subspan(0, kOfSingle);
+  const int64_t t = state.text.size(1), n = state.image.size(1), r = conditioning.references;
+  AllRows rows = {{t + n, own}};
+  if (Isolates(conditioning)) rows = {{t - r, own}, {r, all.subspan(kOfSingle, kOfSingle)}, {n, own}};
   const at::Tensor x = at::cat({state.text, state.image}, 1);  // [b, t + n, D]
-  const at::Tensor projected = block.qkv_mlp.Forward(kernels::LayerNormModulate(x, m[0], m[1], config_.eps), context);
+  const at::Tensor projected = block.qkv_mlp.Forward(Modulated(rows, x, 0, config_.eps), context);
   const int64_t heads = 3 * block.heads_width, mlp = projected.size(-1) - heads;
-  const at::Tensor attended = Attend(index,
-                                     {{.packed = projected.narrow(-1, 0, heads),
-                                       .query_norm = {.weight = block.norm_q, .bias = {}, .eps = config_.eps},
-                                       .key_norm = {.weight = block.norm_k, .bias = {}, .eps = config_.eps},
-                                       .rotary = RowsOf(conditioning, 0, projected.size(1))}},
-                                     context);
+  parallel::Projection projection{.packed = projected.narrow(-1, 0, heads),
+                                  .query_norm = {.weight = block.norm_q, .bias = {}, .eps = config_.eps},
+                                  .key_norm = {.weight = block.norm_k, .bias = {}, .eps = config_.eps},
+                                  .rotary = RowsOf(conditioning, 0, t + n)};
+  parallel::Projection references = RowsOf(projection, t - r, r);
+  const at::Tensor attended =
+      Attend(index, {std::move(projection)}, std::move(references), t - r, conditioning, context);
   const at::Tensor hidden = SwiGluOf(projected.narrow(-1, heads, mlp));
-  const at::Tensor y = kernels::GatedResidual(x, m[2], block.out.Forward(at::cat({attended, hidden}, -1), context));
-  const int64_t t = state.text.size(1);
+  const at::Tensor y = Gated(rows, x, 2, block.out.Forward(at::cat({attended, hidden}, -1), context));
   state.text = y.narrow(1, 0, t);
   state.image = y.narrow(1, t, y.size(1) - t);
 }

@@ -31,7 +31,8 @@ class Flux2Transformer final : public Transformer {
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override;
   // StepEmbedding::shared [rows, 17 D] holds the modulations of the image, the text, the single blocks and the head,
-  // which Modulate returns parts of.
+  // which Modulate returns parts of. If references are isolated, those of the image and the single blocks at timestep 0
+  // follow, and Modulate returns them after the others.
   StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
                           const parallel::ForwardContext& context) const override;
   at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override;
@@ -50,13 +51,18 @@ class Flux2Transformer final : public Transformer {
   // Positions of the tokens of a grid whose first coordinate is `picture`.
   Positions PlaceGrid(TokenGrid grid, int64_t picture, at::Device device) const;
   at::Tensor SinusoidOf(const at::Tensor& thousandths) const;
+  // Whether the pass has references that attend only to one another.
+  bool Isolates(const Conditioning& conditioning) const {
+    return config_.isolates_references && conditioning.has_references;
+  }
   void RunDouble(int index, BlockState& state, const Conditioning& conditioning,
                  const parallel::ForwardContext& context) const;
   void RunSingle(int index, BlockState& state, const Conditioning& conditioning,
                  const parallel::ForwardContext& context) const;
-  // Returns the attention over all tokens, [b, tokens, h·d].
-  at::Tensor Attend(int index, std::vector<parallel::Projection> projections,
-                    const parallel::ForwardContext& context) const;
+  // Returns the attention of block `index`, [b, tokens, h·d]. `references` are the projections of this rank's tokens of
+  // references, which are `projections` from row `first` on.
+  at::Tensor Attend(int index, std::vector<parallel::Projection> projections, parallel::Projection references,
+                    int64_t first, const Conditioning& conditioning, const parallel::ForwardContext& context) const;
 
   Flux2Config config_;
   at::ScalarType dtype_;

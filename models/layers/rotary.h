@@ -1,5 +1,5 @@
 // Computes rotary position embeddings (Su et al., 2021): tables of angles, by which kernels::QkvNormRope rotates
-// adjacent pairs of channels.
+// adjacent pairs of channels, and RotateHalves those half a head apart.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,6 +13,9 @@ at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim, double theta =
 
 // Returns the cosines and sines of angles [tokens, d/2] in `dtype` on `device`.
 Positions RotaryPositions(const at::Tensor& angles, at::ScalarType dtype, at::Device device);
+
+// Rotates the first half of a head's channels with the second one. x [b, t, h, d]; tables [t, d/2].
+at::Tensor RotateHalves(const at::Tensor& x, const Positions& tables);
 
 // Repeat the coordinates of one axis over the other, so that the rows of the [rows·columns, …] result match the tokens
 // of a grid.

@@ -36,9 +36,12 @@ int64_t Product(int64_t a, int64_t b) {
 }
 
 // Whether the tensor is of the larger model that a text encoder is a part of. A file may hold all of that model; such
-// tensors are never read.
-bool IsOfALargerModel(const std::string& tensor) {
-  for (const char* scope : {"decoder.", "lm_head.", "vision_model.", "visual_projection."}) {
+// tensors are never read. The vision tower of Qwen2.5-VL is read if prompts can hold pictures.
+bool IsOfALargerModel(const std::string& tensor, bool reads_pictures) {
+  if (tensor.starts_with("visual.") || tensor.starts_with("model.visual.")) return !reads_pictures;
+  for (const char* scope :
+       {"decoder.", "language_model.lm_head.", "lm_head.", "model.multi_modal_projector.", "model.vision_tower.",
+        "multi_modal_projector.", "vision_model.", "vision_tower.", "visual_projection."}) {
     if (tensor.starts_with(scope)) return true;
   }
   return false;
@@ -357,7 +360,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     std::map<std::string, int64_t> blocks;       // parameters of each block; "" for those outside all blocks
     std::map<std::string, int64_t> allocations;  // of the tensors that can wait
     for (const auto& [tensor_name, location] : weights.tensors()) {
-      if (encoder && IsOfALargerModel(tensor_name)) continue;
+      if (encoder && IsOfALargerModel(tensor_name, folder.HasComponent("processor"))) continue;
       const StoredTensor& tensor = location.tensor;
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());

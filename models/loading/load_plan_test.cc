@@ -141,13 +141,19 @@ TEST(LoadPlan, TheRestOfALargerModelInATextEncodersFileDoesNotCount) {
                                 "\":{\"dtype\":\"F32\",\"shape\":[7],\"data_offsets\":[4,32]}}",
                             std::string(32, '\0'));
   };
-  for (const char* name : {"decoder.block.0.w", "lm_head.weight", "vision_model.w", "visual_projection.weight"}) {
+  for (const char* name : {"decoder.block.0.w", "lm_head.weight", "vision_model.w", "visual_projection.weight",
+                           "visual.w", "model.visual.w"}) {
     folder.Write("text_encoder/model.safetensors", file(name));
     folder.Write("vae/diffusion_pytorch_model.safetensors", file("decoder.w"));
     const LoadPlan plan = PlanFor(folder.path(), {});
     EXPECT_EQ(Component(plan, "text_encoder").parameters, 1) << name;
     EXPECT_EQ(Component(plan, "vae").parameters, 8);
   }
+  // Prompts hold pictures then.
+  folder.Write("model_index.json", R"({"_class_name": "P", "text_encoder": ["t", "T"], "processor": ["t", "P"]})");
+  folder.Write("processor/processor_config.json", "{}");
+  folder.Write("text_encoder/model.safetensors", file("visual.w"));
+  EXPECT_EQ(Component(PlanFor(folder.path(), {}), "text_encoder").parameters, 8);
 }
 
 TEST(LoadPlan, OnTheHostEverythingStaysAndTheLargestTensorIsThereTwice) {

@@ -31,9 +31,7 @@ int64_t TensorShard::count(int64_t count, const std::vector<int64_t>& parts) con
 
 std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
   std::vector<int64_t> shape = spec.shape;
-  // A causal convolution of videos, [out, in, frames, height, width]: of a single frame, only the last slice in time
-  // meets anything but zeros.
-  if (shape.size() == 5) shape.erase(shape.begin() + 2);
+  if (spec.last_frame) shape.erase(shape.begin() + 2);
   if (spec.role == LinearRole::kColumn) shape[0] = shard_.count(shape[0], spec.parts);
   if (spec.role == LinearRole::kRow) shape[1] = shard_.count(shape[1], spec.parts);
   return shape;
@@ -132,6 +130,7 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
 }
 
 std::shared_ptr<at::Tensor> ParamTable::AddConvolution(ParamSpec spec) {
+  spec.last_frame = spec.shape.size() == 5;
   auto weight = std::make_shared<at::Tensor>(Add(std::move(spec)));
   if (!elsewhere_) convolutions_.push_back(weight);
   return weight;

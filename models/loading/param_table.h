@@ -93,6 +93,9 @@ struct ParamSpec {
   // channels of each part; each part is split separately. Empty if there is one part.
   std::vector<int64_t> parts;
   PartialGradient partial = {};
+  // Of a causal convolution of videos, [out, in, frames, height, width]: only the last slice in time is kept, because
+  // of a single frame it alone meets anything but zeros.
+  bool last_frame = false;
 };
 
 // The stored weight of one matrix product.
@@ -149,7 +152,8 @@ class ParamTable {
   // Like AddPacked, for the weights of one matrix product. PackForInference may reorder them in memory.
   std::shared_ptr<ProductWeight> AddProduct(std::vector<ParamSpec> specs);
 
-  // Like Add, for the weight of a convolution [out, in, height, width]. PackForInference may reorder it in memory.
+  // Like Add, for the weight of a convolution, [out, in, height, width], or of a causal convolution of videos, of which
+  // the last frame is kept. PackForInference may reorder it in memory.
   std::shared_ptr<at::Tensor> AddConvolution(ParamSpec spec);
 
   // Called after loading. Reorders the weights of products and convolutions for the device's kernels, one after
@@ -169,12 +173,15 @@ class ParamTable {
 
   // Declares that a tensor of this name in a file is expected and not used.
   void IgnoreInFile(std::string name) { ignored_.push_back(std::move(name)); }
+  // The same for all tensors whose names begin with `scope`, as those of a part that is not built do.
+  void IgnoreScopeInFile(std::string scope) { ignored_scopes_.push_back(std::move(scope)); }
 
   const std::vector<Param>& params() const { return params_; }
   // All products of the component, including those of other ranks' blocks, in the order in which they were added.
   const std::vector<ProductSpec>& products() const { return product_specs_; }
   const TensorShard& shard() const { return shard_; }
   const std::vector<std::string>& ignored() const { return ignored_; }
+  const std::vector<std::string>& ignored_scopes() const { return ignored_scopes_; }
   at::ScalarType dtype() const { return c10::typeMetaToScalarType(options_.dtype()); }
   at::Device device() const { return options_.device(); }
   int64_t bytes() const;
@@ -210,7 +217,7 @@ class ParamTable {
   std::vector<std::shared_ptr<ProductWeight>> products_;
   std::vector<std::shared_ptr<at::Tensor>> convolutions_;
   std::vector<ProductSpec> product_specs_;
-  std::vector<std::string> ignored_;
+  std::vector<std::string> ignored_, ignored_scopes_;
 };
 
 // A table with a prefix for the names added through it: scope / "attn1" / "to_q".

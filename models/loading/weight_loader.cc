@@ -93,7 +93,7 @@ class TurnsOfLoad {
       : shard_(target.shard), rows_of_all_(target.rows_of_all) {
     for (const Param& param : target.params) {
       const WeightFolder::Location& location = *Locate(folder, param.spec);
-      if (param.shape.size() < param.spec.shape.size()) {
+      if (param.spec.last_frame) {
         AddLastSlices(param, location);
       } else if (rows_of_all_) {
         AddRuns(param, location);
@@ -329,8 +329,12 @@ std::optional<at::ScalarType> TorchType(StoredType type) {
 std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTable& table) {
   const Names known = KnownNames(table);
   std::vector<std::string> extra;
+  const auto is_ignored = [&](const std::string& name) {
+    return std::ranges::any_of(table.ignored_scopes(),
+                               [&](const std::string& scope) { return name.starts_with(scope); });
+  };
   for (const auto& [name, unused] : folder.tensors()) {
-    if (!known.contains(name)) extra.push_back(name);
+    if (!known.contains(name) && !is_ignored(name)) extra.push_back(name);
   }
   return extra;
 }

@@ -120,6 +120,16 @@ TEST_F(WeightLoaderTest, PassesOverTheRestOfALargerModelAndNamesIt) {
   EXPECT_THAT(ExtraTensors(*folder, table), testing::ElementsAre("decoder.block.0.weight", "lm_head.weight"));
 }
 
+TEST_F(WeightLoaderTest, PassesOverAPartThatIsNotBuilt) {
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "model.text.weight", .shape = {1}});
+  const std::vector<Stored> file = {{"model.text.weight", "F32", "[1]", Floats({7})},
+                                    {"model.vision.weight", "F32", "[1]", Floats({1})}};
+  EXPECT_FALSE(LoadFrom(file, table).ok()) << "it has the scope of a parameter";
+  table.IgnoreScopeInFile("model.vision.");
+  EXPECT_TRUE(LoadFrom(file, table).ok());
+}
+
 TEST_F(WeightLoaderTest, RefusesABlockMoreThanTheConfigurationHas) {
   ParamTable table(at::kFloat, at::kCPU);
   table.Add({.name = "block.0.weight", .shape = {1}});

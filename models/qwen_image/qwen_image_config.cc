@@ -28,7 +28,8 @@ absl::StatusOr<QwenImageConfig> ParseQwenImageConfig(base::ConfigReader& reader)
   if (std::accumulate(config.axes.begin(), config.axes.end(), int64_t{0}) != config.head_dim) {
     reader.AddError("axes_dims_rope", absl::StrCat("its sum must be attention_head_dim = ", config.head_dim));
   }
-  for (const char* field : {"guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope"}) {
+  config.clean_references = reader.Bool("zero_cond_t", false);
+  for (const char* field : {"guidance_embeds", "use_additional_t_cond", "use_layer3d_rope"}) {
     if (reader.Bool(field, false)) reader.AddError(field, "only false is supported");
   }
   reader.Ignore({"pooled_projection_dim"});  // of older files; the model has no pooled text

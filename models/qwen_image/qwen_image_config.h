@@ -21,6 +21,8 @@ struct QwenImageConfig {
   int64_t patch = 0;          // latents per token along one side
   int64_t text_width = 0;     // joint_attention_dim
   std::vector<int64_t> axes;  // number of a head's channels that encode (frame, row, column)
+  // Whether the tokens of reference pictures have the modulation of timestep 0 (zero_cond_t).
+  bool clean_references = false;
 
   int64_t width() const { return heads * head_dim; }
   int64_t latent_channels() const { return channels / (patch * patch); }

@@ -29,10 +29,15 @@ TEST(QwenImageConfigTest, AbsentFieldsAreThoseOfThePublishedModel) {
 }
 
 TEST(QwenImageConfigTest, RefusesByNameWhatTheModelHereDoesNotDo) {
-  for (const char* field : {"guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope"}) {
+  for (const char* field : {"guidance_embeds", "use_additional_t_cond", "use_layer3d_rope"}) {
     EXPECT_THAT(ErrorOf(absl::StrCat("{\"", field, "\": true}")), AllOf(HasSubstr(field), HasSubstr("true")));
     EXPECT_TRUE(Parse(absl::StrCat("{\"", field, "\": false}")).ok());
   }
+}
+
+TEST(QwenImageConfigTest, ReferencesHaveTheModulationOfTheTimestepUnlessTheFileSaysOtherwise) {
+  EXPECT_FALSE(Parse("{}")->clean_references);
+  EXPECT_TRUE(Parse(R"({"zero_cond_t": true})")->clean_references);
 }
 
 TEST(QwenImageConfigTest, NamesTheFieldItsValueAndWhatIsValid) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "models/families/latent_family.h"
 #include "models/families/prompt_request.h"
 #include "models/loading/load_options.h"
+#include "models/qwen_image/edit_prompt.h"
 #include "models/qwen_image/qwen_image_transformer.h"
 
 namespace tessera::models {
@@ -32,6 +34,9 @@ constexpr char kBeforePrompt[] =
 constexpr char kAfterPrompt[] = "<|im_end|>\n<|im_start|>assistant\n";
 constexpr int64_t kTemplateTokens = 34;
 
+// Of a prompt with pictures. With their tokens it ends within the model's table of positions.
+constexpr int64_t kMaxEditTokens = 2048;
+
 using QwenImageConfigs = FamilyConfigs<QwenImageConfig>;
 
 absl::StatusOr<QwenImageConfigs> ReadConfigs(const ModelFolder& folder) {
@@ -42,6 +47,11 @@ absl::StatusOr<QwenImageConfigs> ReadConfigs(const ModelFolder& folder) {
                              "width of the states of text_encoder", configs.texts[0].config.width));
   RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
                              "vae/config.json: z_dim", configs.autoencoder.latent_channels));
+  if (EditingOf(folder.class_name()) != Editing::kNone && !configs.texts[0].processor.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("model_index.json: ", folder.class_name(),
+                                                   " needs a component \"processor\" and a text_encoder of class "
+                                                   "Qwen2_5_VLForConditionalGeneration, which reads pictures"));
+  }
   return configs;
 }
 
@@ -49,7 +59,8 @@ class QwenImageFamily final : public LatentFamily {
  public:
   QwenImageFamily(const ModelFolder& folder, const QwenImageConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, kPatch, configs.texts,
-                     TransformerOf<QwenImageTransformer>(configs.transformer)) {}
+                     TransformerOf<QwenImageTransformer>(configs.transformer)),
+        editing_(EditingOf(folder.class_name())) {}
 
   // Texts have no padding, so those of different lengths do not share a pass.
   bool masks_padding() const override { return false; }
@@ -61,6 +72,9 @@ class QwenImageFamily final : public LatentFamily {
   }
 
   absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
+    if (editing_ != Editing::kNone && request.pictures == nullptr) {
+      return absl::InvalidArgumentError("images are missing; this model edits images: give at least one");
+    }
     EncodedPrompt encoded{.cached = true};
     const control::PromptOptions& o = request.options;
     const bool guided = o.true_cfg_scale > 1 && request.negative_prompt.has_value();
@@ -81,6 +95,7 @@ class QwenImageFamily final : public LatentFamily {
  private:
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
                          const parallel::ForwardContext& context, EncodedPrompt& encoded) {
+    if (editing_ != Editing::kNone) return AddEditBranch(prompt, field, weight, request, context, encoded);
     ASSIGN_OR_RETURN(const EncodedText states,
                      EncodeText(0,
                                 {.text = prompt,
@@ -99,6 +114,24 @@ class QwenImageFamily final : public LatentFamily {
     encoded.prompt_tokens = tokens;
     return absl::OkStatus();
   }
+
+  // The prompt holds the request's pictures. Its maximum length has no effect, as in the reference.
+  absl::Status AddEditBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
+                             const parallel::ForwardContext& context, EncodedPrompt& encoded) {
+    ASSIGN_OR_RETURN(const EncodedText states,
+                     EncodeText(0,
+                                {.text = prompt,
+                                 .field = field,
+                                 .max_length = kMaxEditTokens,
+                                 .plan = EditPlan(editing_, request.pictures->pictures.size()),
+                                 .pictures = request.pictures},
+                                context, encoded));
+    encoded.guidance.branches.push_back({.row = {.text = states.hidden, .extras = {}}, .terms = {{.weight = weight}}});
+    encoded.prompt_tokens = states.tokens;
+    return absl::OkStatus();
+  }
+
+  Editing editing_;
 };
 
 }  // namespace
@@ -110,7 +143,18 @@ absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder) {
   DescribeSizes(configs.autoencoder, kPatch, kDefaultLatentSide, kMaxSide, description);
   description.default_steps = kSteps;
   description.default_guidance_scale = 0;  // true guidance only
-  description.pictures = control::PictureInput::kStart;
+  switch (EditingOf(folder.class_name())) {
+    case Editing::kNone:
+      description.pictures = control::kStartsFromPicture;
+      break;
+    case Editing::kOnePicture:
+      description.pictures = control::kQwenEditPictures;
+      break;
+    case Editing::kPictures:
+      description.pictures = control::kQwenEditPlusPictures;
+      break;
+  }
+  description.cost.references = description.pictures.fit;
   description.default_max_sequence_length = kDefaultTokens;
   description.max_sequence_length = kMaxTokens;
   description.heads = transformer.heads;
@@ -127,6 +171,8 @@ absl::StatusOr<FamilyDescription> DescribeQwenImage(const ModelFolder& folder) {
   description.options = {control::prompt_option::kTrueCfgScale};
   description.cost.guidance_is_input = true;
   DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
+  // The modulation of the references is half as wide as that of image and text.
+  if (transformer.clean_references) description.cost.values_per_block *= 1.5;
   DescribeParameters<QwenImageTransformer>(folder, configs, kOriginalNames, description);
   return description;
 }

@@ -33,6 +33,25 @@ int64_t FirstOfText(TokenGrid grid) { return std::max(grid.height / 2, grid.widt
 
 }  // namespace
 
+// Consecutive tokens with the same modulation.
+struct ModulatedTokens {
+  int64_t count;
+  std::span<const at::Tensor> m;  // shift, scale and gate of the attention, then of the MLP, each [b, D]
+};
+
+// Applies `part_of` to the tokens of each part of x [b, n, D] and joins the results [b, ·, D].
+template <class PartOf>
+at::Tensor ByPart(std::span<const ModulatedTokens> parts, const PartOf& part_of) {
+  if (parts.size() == 1) return part_of(parts[0], [](const at::Tensor& x) { return x; });
+  std::vector<at::Tensor> results;
+  int64_t first = 0;
+  for (const ModulatedTokens& part : parts) {
+    results.push_back(part_of(part, [&](const at::Tensor& x) { return x.narrow(1, first, part.count); }));
+    first += part.count;
+  }
+  return at::cat(results, 1);
+}
+
 // One stream of a block: the weights of the image or of the text.
 struct QwenImageTransformer::Stream {
   struct Names {
@@ -61,21 +80,34 @@ struct QwenImageTransformer::Stream {
         mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), Column(names.tokens)),
         mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), Row(names.tokens)) {}
 
-  // m: shift, scale and gate of the attention, then of the MLP, each [b, D].
-  parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m,
+  // `parts` are those of x.
+  parallel::Projection Project(const at::Tensor& x, std::span<const ModulatedTokens> parts,
                                const parallel::ForwardContext& context) const {
-    return {.packed = qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context),
+    const at::Tensor modulated = ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
+      return kernels::LayerNormModulate(own(x), part.m[0], part.m[1], kNormEps);
+    });
+    return {.packed = qkv.Forward(modulated, context),
             .query_norm = {.weight = norm_q, .bias = {}, .eps = kNormEps},
             .key_norm = {.weight = norm_k, .bias = {}, .eps = kNormEps},
             .rotary = {}};
   }
 
   // Adds the attention's result for this stream's tokens and the MLP to x.
-  at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, std::span<const at::Tensor> m,
+  at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, std::span<const ModulatedTokens> parts,
                     const parallel::ForwardContext& context) const {
-    const auto [sum, normalised] =
-        kernels::GatedResidualNormModulate(x, m[2], out.Forward(attended, context), m[3], m[4], kNormEps);
-    return kernels::GatedResidual(sum, m[5], mlp_out.Forward(mlp_in.ForwardGeluTanh(normalised, context), context));
+    const at::Tensor y = out.Forward(attended, context);
+    std::vector<at::Tensor> sums;  // of each part
+    const at::Tensor normalised = ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
+      auto [sum, modulated] =
+          kernels::GatedResidualNormModulate(own(x), part.m[2], own(y), part.m[3], part.m[4], kNormEps);
+      sums.push_back(std::move(sum));
+      return modulated;
+    });
+    const at::Tensor z = mlp_out.Forward(mlp_in.ForwardGeluTanh(normalised, context), context);
+    size_t next = 0;
+    return ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
+      return kernels::GatedResidual(sums[next++], part.m[5], own(z));
+    });
   }
 
   Linear modulation, qkv;
@@ -158,15 +190,27 @@ StepEmbedding QwenImageTransformer::EmbedStep(const at::Tensor& timesteps, const
   const at::Tensor thousandths = (timesteps / 1000).to(accumulation);
   const at::Tensor sinusoid = Sinusoid(thousandths * 1000, accumulation, kSinusoidChannels).to(dtype_);
   const at::Tensor vector = timestep_embedder_.Forward(sinusoid, context);  // [rows, D]
-  return {.vector = vector, .shared = kernels::Silu(vector)};
+  at::Tensor shared = kernels::Silu(vector);
+  if (config_.clean_references) {
+    const at::Tensor clean = Sinusoid(at::zeros_like(thousandths), accumulation, kSinusoidChannels).to(dtype_);
+    shared = at::cat({shared, kernels::Silu(timestep_embedder_.Forward(clean, context))}, -1);
+  }
+  return {.vector = vector, .shared = shared};
 }
 
 at::Tensor QwenImageTransformer::Modulate(int index, const StepEmbedding& step,
                                           const parallel::ForwardContext& context) const {
-  if (index == num_blocks()) return output_modulation_.Forward(step.shared, context);
+  // The timestep's part, and after it that of timestep 0 if the model has one.
+  const std::vector<at::Tensor> parts = step.shared.split(config_.width(), -1);
+  if (index == num_blocks()) return output_modulation_.Forward(parts[0], context);
   const JointBlock& block = blocks_[static_cast<size_t>(index)];
-  return at::cat(
-      {block.image.modulation.Forward(step.shared, context), block.text.modulation.Forward(step.shared, context)}, -1);
+  std::vector<at::Tensor> m = {block.image.modulation.Forward(parts[0], context),
+                               block.text.modulation.Forward(parts[0], context)};
+  if (config_.clean_references) {
+    const at::Tensor& clean = base::Planted("references_at_the_timestep") ? parts[0] : parts[1];
+    m.push_back(block.image.modulation.Forward(clean, context));
+  }
+  return at::cat(m, -1);
 }
 
 at::Tensor QwenImageTransformer::Embed(const at::Tensor& patches, const at::Tensor&,
@@ -177,14 +221,22 @@ at::Tensor QwenImageTransformer::Embed(const at::Tensor& patches, const at::Tens
 void QwenImageTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
                                  const parallel::ForwardContext& context) const {
   const JointBlock& block = blocks_[static_cast<size_t>(index)];
-  const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
+  // Those of the image, of the text and, if they are different, of the references.
+  const std::vector<at::Tensor> m = conditioning.modulation.split(config_.width(), -1);
   const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
   const auto rotary = [&](int64_t first, int64_t tokens) -> kernels::RotaryTables {
     return {.cos = conditioning.cos.narrow(0, first, tokens), .sin = conditioning.sin.narrow(0, first, tokens)};
   };
   MoveReferencesToImage(conditioning.references, state);
-  parallel::Projection text = block.text.Project(state.text, of_text, context),
-                       image = block.image.Project(state.image, of_image, context);
+  const ModulatedTokens text_parts[] = {{.count = state.text.size(1), .m = of_text}};
+  std::vector<ModulatedTokens> image_parts;
+  if (config_.clean_references && conditioning.references > 0) {
+    image_parts.push_back({.count = conditioning.references, .m = std::span(m).subspan(12, 6)});
+  }
+  const int64_t references = image_parts.empty() ? 0 : conditioning.references;
+  image_parts.push_back({.count = state.image.size(1) - references, .m = of_image});
+  parallel::Projection text = block.text.Project(state.text, text_parts, context),
+                       image = block.image.Project(state.image, image_parts, context);
   const int64_t t = text.packed.size(1), n = image.packed.size(1);
   text.rotary = rotary(0, t);
   image.rotary = rotary(t, n);
@@ -195,8 +247,8 @@ void QwenImageTransformer::Block(int index, BlockState& state, const Conditionin
                                                   .queries = parallel::TokenRows::kTextThenImage,
                                                   .keys = parallel::TokenRows::kTextThenImage})
                                   .flatten(2);
-  state.image = block.image.Finish(state.image, attended.narrow(1, t, n), of_image, context);
-  state.text = block.text.Finish(state.text, attended.narrow(1, 0, t), of_text, context);
+  state.image = block.image.Finish(state.image, attended.narrow(1, t, n), image_parts, context);
+  state.text = block.text.Finish(state.text, attended.narrow(1, 0, t), text_parts, context);
   MoveReferencesToText(conditioning.references, state);
 }
 

@@ -162,7 +162,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   DescribeSizes(configs.autoencoder, transformer.patch, transformer.sample_size, std::min(kMaxSide, largest),
                 description);
   description.default_steps = kSteps;
-  description.pictures = control::PictureInput::kStart;
+  description.pictures = control::kStartsFromPicture;
   description.default_guidance_scale = kGuidanceScale;
   description.default_max_sequence_length = kDefaultTokens;
   description.max_sequence_length = kMaxTokens;

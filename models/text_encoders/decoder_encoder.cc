@@ -1,5 +1,6 @@
 #include "models/text_encoders/decoder_encoder.h"
 
+#include <array>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -27,17 +28,11 @@ at::Tensor Add(ParamTable& table, const std::string& name, std::vector<int64_t> 
 
 LinearPart Part(const std::string& name, int64_t out) { return {kPrefixes[0] + name, out, AliasesOf(name)}; }
 
-// Rotates the first half of a head's channels with the second one. x [b, t, h, d]; tables [t, d/2].
-at::Tensor RotateHalves(const at::Tensor& x, const Positions& tables) {
-  const at::ScalarType wide = tables.cos.scalar_type();
-  if (base::Planted("decoder_rotates_pairs")) {
-    const at::Tensor cos = tables.cos.unsqueeze(1), sin = tables.sin.unsqueeze(1);
-    const at::Tensor even = x.slice(-1, 0, x.size(-1), 2).to(wide), odd = x.slice(-1, 1, x.size(-1), 2).to(wide);
-    return at::stack({even * cos - odd * sin, odd * cos + even * sin}, -1).flatten(-2).to(x.scalar_type());
-  }
-  const std::vector<at::Tensor> halves = x.to(wide).chunk(2, -1);
-  const at::Tensor cos = tables.cos.unsqueeze(1), sin = tables.sin.unsqueeze(1);
-  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
+// mask [b, t] → [b, t, 1]: the rows before which there are no tokens, nor are they one themselves. Undefined without a
+// mask.
+at::Tensor BlindRows(const at::Tensor& mask) {
+  if (!mask.defined() || base::Planted("padding_reads_padding")) return {};
+  return (mask.cumsum(1) == 0).unsqueeze(-1);
 }
 
 }  // namespace
@@ -67,7 +62,11 @@ DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
     : config_(config),
       embedding_(Add(table, "embed_tokens.weight", {config.vocabulary, config.width})),
       final_norm_(Add(table, "norm.weight", {config.width})) {
-  table.IgnoreInFile("lm_head.weight");
+  for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) table.IgnoreInFile(name);
+  // What Mistral 3 and Qwen2.5-VL read pictures with; a model without that part does not use it.
+  for (const char* scope : {"model.vision_tower.", "model.multi_modal_projector.", "visual.", "model.visual."}) {
+    table.IgnoreScopeInFile(scope);
+  }
   for (int64_t i = 0; i < config.layers; ++i) {
     table.EnterBlock(i);
     layers_.emplace_back(absl::StrCat("layers.", i, "."), config, table);
@@ -75,21 +74,60 @@ DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
   }
 }
 
+DecoderEncoder::DecoderEncoder(const VisionLanguageConfig& config, ParamTable& table)
+    : DecoderEncoder(config.text, table) {
+  vision_.emplace(config.vision, config.text.layers, table);
+  picture_id_ = config.picture_id;
+  sections_ = config.sections;
+}
+
+at::Tensor DecoderEncoder::Embed(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
+  at::Tensor x = at::embedding(embedding_, input.ids);
+  if (input.pictures.empty()) return x;
+  TORCH_CHECK(vision_.has_value() && x.size(0) == 1, "only one text of a model with a vision tower can have pictures");
+  const at::Tensor tokens = vision_->Forward(input.pictures, input.weights, context);  // [units, width]
+  const at::Tensor places = at::nonzero(input.ids[0] == picture_id_).squeeze(1);       // [units]
+  TORCH_CHECK(places.size(0) == tokens.size(0), "a text has ", places.size(0), " tokens of pictures of ",
+              tokens.size(0));
+  return x.index_copy(1, places, tokens.unsqueeze(0));
+}
+
+at::Tensor DecoderEncoder::Angles(const TextEncoderInput& input) const {
+  const auto angles = [&](const at::Tensor& positions) {
+    return RotaryAngles(positions, config_.head_dim, config_.rope_theta);
+  };
+  if (input.pictures.empty()) return angles(at::arange(input.ids.size(1), at::kDouble));
+  const at::Tensor ids = input.ids[0].to(at::kCPU).contiguous();
+  std::vector<PatchGrid> grids;
+  for (const EncoderPicture& picture : input.pictures) grids.push_back(picture.grid);
+  const std::array<std::vector<int64_t>, 3> positions =
+      PositionsOfText({ids.const_data_ptr<int64_t>(), static_cast<size_t>(ids.numel())}, picture_id_, grids);
+  // The first frequencies encode the frame, the next ones the row and the last ones the column.
+  std::vector<at::Tensor> of_axes;
+  int64_t first = 0;
+  for (size_t axis = 0; axis < positions.size(); ++axis) {
+    of_axes.push_back(angles(at::tensor(positions[axis], at::kDouble)).narrow(1, first, sections_[axis]));
+    first += sections_[axis];
+  }
+  return at::cat(of_axes, 1);
+}
+
 EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
   const BroughtPart frame(input.weights, WeightResidency::kFrame);
   SelectedStates states(input.states, config_.layers);
-  at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, width]
+  at::Tensor x = Embed(input, context);  // [b, t, width]
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   at::Tensor bias = CausalBias(x);
   if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);
-  const Positions tables = RotaryPositions(
-      RotaryAngles(at::arange(x.size(1), at::kDouble), config_.head_dim, config_.rope_theta), accumulation, x.device());
+  const Positions tables = RotaryPositions(Angles(input), accumulation, x.device());
   const int64_t queries = config_.heads * config_.head_dim, keys = config_.kv_heads * config_.head_dim;
   const auto heads = [&](const at::Tensor& packed, const at::Tensor& norm) {
     const at::Tensor split = packed.unflatten(-1, {-1, config_.head_dim});
     const at::Tensor normalised = norm.defined() ? kernels::RmsNorm(split.contiguous(), norm, config_.norm_eps) : split;
     return RotateHalves(normalised, tables).flatten(2);
   };
+  // Padding before the text sees no key, and therefore reads nothing.
+  const at::Tensor blind = BlindRows(input.mask);
   const TextAttentionOptions attention{
       .head_dim = config_.head_dim, .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)), .bias = bias};
   for (int64_t i = 0; i < config_.layers; ++i) {
@@ -101,8 +139,8 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
     const std::vector<at::Tensor> qkv =
         layer.qkv.Forward(kernels::RmsNorm(x, layer.attention_norm, config_.norm_eps), context)
             .split_with_sizes({queries, keys, keys}, -1);
-    const at::Tensor read =
-        TextAttention(heads(qkv[0], layer.query_norm), heads(qkv[1], layer.key_norm), qkv[2], attention);
+    at::Tensor read = TextAttention(heads(qkv[0], layer.query_norm), heads(qkv[1], layer.key_norm), qkv[2], attention);
+    if (blind.defined()) read = read.masked_fill(blind, 0);
     x = x + layer.out.Forward(read, context);
 
     const std::vector<at::Tensor> parts =
@@ -126,8 +164,19 @@ TextEncoderConfig DescriptionOf(const DecoderConfig& config) {
 
 }  // namespace
 
+TextEncoderConfig ReadMistral3Encoder(base::ConfigReader& reader) { return DescriptionOf(ParseMistral3Config(reader)); }
+
 TextEncoderConfig ReadQwen3Encoder(base::ConfigReader& reader) { return DescriptionOf(ParseQwen3Config(reader)); }
 
 TextEncoderConfig ReadQwen25VlEncoder(base::ConfigReader& reader) { return DescriptionOf(ParseQwen25VlConfig(reader)); }
+
+TextEncoderConfig ReadQwen25VlWithVision(base::ConfigReader& reader) {
+  const VisionLanguageConfig config = ParseQwen25VlWithVision(reader);
+  TextEncoderConfig described = DescriptionOf(config.text);
+  described.make = [config](ParamTable& table) { return std::make_unique<DecoderEncoder>(config, table); };
+  described.pictures =
+      PictureReading{.picture_id = config.picture_id, .patch = config.vision.patch, .frames = config.vision.frames};
+  return described;
+}
 
 }  // namespace tessera::models

@@ -1,11 +1,14 @@
-// DecoderEncoder reads texts with a decoder-only language model: Qwen3 (Yang et al., 2025) and the text part of
-// Qwen2.5-VL (Bai et al., 2025). RMSNorm before each part, rotary positions, grouped keys and values, causal attention,
-// SwiGLU. The model's hidden states are its result; no token is generated.
+// DecoderEncoder reads texts with a decoder-only language model: Qwen3 (Yang et al., 2025), Mistral 3 (Mistral AI,
+// 2025) and the text part of Qwen2.5-VL (Bai et al., 2025). RMSNorm before each part, rotary positions, grouped keys
+// and values, causal attention, SwiGLU. The model's hidden states are its result; no token is generated. Qwen2.5-VL
+// also reads pictures: the tokens that its vision tower makes of them take the places of their tokens in the text.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "models/layers/linear.h"
+#include "models/text_encoders/qwen_vision.h"
 #include "models/text_encoders/text_encoder.h"
 
 namespace tessera::models {
@@ -14,6 +17,8 @@ namespace tessera::models {
 class DecoderEncoder final : public TextEncoder {
  public:
   DecoderEncoder(const DecoderConfig& config, ParamTable& table);
+  // With a vision tower, whose layers are the blocks of the table after those of the text.
+  DecoderEncoder(const VisionLanguageConfig& config, ParamTable& table);
 
   // Layers after the last selected state do not run.
   EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const override;
@@ -27,10 +32,19 @@ class DecoderEncoder final : public TextEncoder {
     Linear out, gate_and_value, mlp_out;
   };
 
+  // The embeddings of the tokens, with those of pictures in their places: [b, t, width].
+  at::Tensor Embed(const TextEncoderInput& input, const parallel::ForwardContext& context) const;
+  // The positions of the tokens as angles [t, head_dim / 2] in fp64, on the host.
+  at::Tensor Angles(const TextEncoderInput& input) const;
+
   DecoderConfig config_;
   at::Tensor embedding_;  // [vocabulary, width]
   std::vector<Layer> layers_;
   at::Tensor final_norm_;  // [width]
+  // Only if the model reads pictures.
+  std::optional<QwenVision> vision_;
+  int64_t picture_id_ = -1;
+  std::vector<int64_t> sections_;  // how many of a head's frequencies encode each axis
 };
 
 }  // namespace tessera::models

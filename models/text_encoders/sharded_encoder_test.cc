@@ -10,6 +10,7 @@
 #include "models/loading/weight_loader.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/weights/model_folder.h"
+#include "tests/support/golden_pipeline.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tessera::models {
@@ -18,9 +19,10 @@ namespace {
 // A text encoder of a golden model.
 struct OpenedEncoder {
   OpenedEncoder(const std::string& model, const std::string& component, at::ScalarType dtype) : table(dtype, at::kCPU) {
-    const ModelFolder folder = *ModelFolder::Open("tests/golden/pipelines/" + model);
+    const ModelFolder folder = *ModelFolder::Open(GoldenPipeline(model));
     base::ConfigReader reader = *folder.Config(component);
-    encoder = ReadTextEncoder(folder.components().at(component).class_name, reader)->make(table);
+    config = *ReadTextEncoder(folder.components().at(component).class_name, reader, folder.HasComponent("processor"));
+    encoder = config.make(table);
     const absl::Status loaded = LoadWeights(*folder.Weights(component), table, component);
     TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
   }
@@ -28,13 +30,29 @@ struct OpenedEncoder {
   EncodedTokens Encode(WeightResidency* weights) const {
     parallel::SingleRank one;
     parallel::LocalAttention attention;
+    if (config.pictures.has_value()) return EncodeWithPicture(weights);
     const at::Tensor ids = at::tensor({3, 11, 5, 2, 0, 0}, at::kLong).unsqueeze(0);
     const at::Tensor mask = at::tensor({1, 1, 1, 1, 0, 0}, at::kLong).unsqueeze(0);
     return encoder->Forward({.ids = ids, .mask = mask, .states = {1, -1}, .weights = weights},
                             {.attention = attention, .tensor = one, .world = one});
   }
 
+  // A text with a picture of 4 x 2 patches, which are two tokens.
+  EncodedTokens EncodeWithPicture(WeightResidency* weights) const {
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    const int64_t picture = config.pictures->picture_id;
+    const int64_t features = 3 * config.pictures->frames * config.pictures->patch * config.pictures->patch;
+    const at::Tensor patches = at::cos(at::arange(8 * features, at::kFloat)).view({8, features});
+    return encoder->Forward({.ids = at::tensor({int64_t{3}, picture, picture, int64_t{2}}, at::kLong).unsqueeze(0),
+                             .states = {1, -1},
+                             .weights = weights,
+                             .pictures = {{.patches = patches, .grid = {.rows = 4, .columns = 2}}}},
+                            {.attention = attention, .tensor = one, .world = one});
+  }
+
   ParamTable table;
+  TextEncoderConfig config;
   std::unique_ptr<TextEncoder> encoder;
 };
 
@@ -69,13 +87,11 @@ TEST_P(ShardedEncoderTest, EveryRankEncodesTheBitsOfAnEncoderThatHoldsAllWeights
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Encoders, ShardedEncoderTest,
-                         testing::Values(std::tuple{"flux_dev", "text_encoder"},
-                                         std::tuple{"flux_dev", "text_encoder_2"},
-                                         std::tuple{"hunyuan11", "text_encoder"}),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Encoders, ShardedEncoderTest,
+    testing::Values(std::tuple{"flux_dev", "text_encoder"}, std::tuple{"flux_dev", "text_encoder_2"},
+                    std::tuple{"hunyuan11", "text_encoder"}, std::tuple{"qwen_edit_2511", "text_encoder"}),
+    [](const auto& info) { return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param); });
 
 }  // namespace
 }  // namespace tessera::models

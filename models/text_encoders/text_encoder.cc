@@ -17,9 +17,10 @@ constexpr TextEncoderEntry kTextEncoders[] = {
     {"CLIPTextModel", ReadClipEncoder},
     {"CLIPTextModelWithProjection", ReadProjectedClipEncoder},
     {"BertModel", ReadBertEncoder},
+    {"Mistral3ForConditionalGeneration", ReadMistral3Encoder},
     {"Qwen3Model", ReadQwen3Encoder},
     {"Qwen3ForCausalLM", ReadQwen3Encoder},
-    {"Qwen2_5_VLForConditionalGeneration", ReadQwen25VlEncoder},
+    {"Qwen2_5_VLForConditionalGeneration", ReadQwen25VlEncoder, ReadQwen25VlWithVision},
 };
 
 }  // namespace
@@ -28,7 +29,13 @@ bool IsTextEncoder(std::string_view class_name) {
   return std::ranges::find(kTextEncoders, class_name, &TextEncoderEntry::class_name) != std::end(kTextEncoders);
 }
 
-absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader) {
+bool CanReadPictures(std::string_view class_name) {
+  const auto* const entry = std::ranges::find(kTextEncoders, class_name, &TextEncoderEntry::class_name);
+  return entry != std::end(kTextEncoders) && entry->read_with_pictures != nullptr;
+}
+
+absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader,
+                                                  bool pictures) {
   const auto* const entry = std::ranges::find(kTextEncoders, class_name, &TextEncoderEntry::class_name);
   if (entry == std::end(kTextEncoders)) {
     const auto append_name = [](std::string* out, const TextEncoderEntry& known) { out->append(known.class_name); };
@@ -36,7 +43,11 @@ absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name,
                                                    " are not known; known are ",
                                                    absl::StrJoin(kTextEncoders, ", ", append_name)));
   }
-  TextEncoderConfig config = entry->read(reader);
+  if (pictures && entry->read_with_pictures == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(reader.name(), ": text encoders of class ", base::Quote(class_name), " read no pictures"));
+  }
+  TextEncoderConfig config = pictures ? entry->read_with_pictures(reader) : entry->read(reader);
   // Fields that the saving library writes into every configuration.
   reader.Ignore({"architectures", "dtype", "model_type", "pad_token_id", "tie_word_embeddings", "torch_dtype",
                  "transformers_version"});

@@ -16,10 +16,17 @@
 #include "base/json/json.h"
 #include "models/loading/param_table.h"
 #include "models/loading/weight_residency.h"
+#include "models/text_encoders/picture_layout.h"
 #include "models/text_encoders/text_encoder_config.h"
 #include "parallel/forward_context.h"
 
 namespace tessera::models {
+
+// A picture as an encoder reads it.
+struct EncoderPicture {
+  at::Tensor patches;  // [rows · columns, channels · frames · patch · patch] in fp32, in the order of PatchGrid
+  PatchGrid grid;
+};
 
 struct TextEncoderInput {
   at::Tensor ids;   // [b, t] int64, each less than the size of the vocabulary
@@ -30,6 +37,9 @@ struct TextEncoderInput {
   std::vector<int64_t> states = {-1};
   // Brings the weights of each layer, which is a block of the table, while it runs; null if they are in memory.
   WeightResidency* weights = nullptr;
+  // The pictures of the text, only for an encoder with PictureReading and b = 1: `ids` has their token once for each
+  // unit of each picture.
+  std::vector<EncoderPicture> pictures = {};
 };
 
 struct EncodedTokens {
@@ -48,20 +58,28 @@ struct TextEncoderEntry {
   // Reads config.json except for the fields that the saving library writes into every configuration. Errors are
   // collected in the reader.
   TextEncoderConfig (*read)(base::ConfigReader& reader);
+  // The same model with the part that reads pictures; null if there is none.
+  TextEncoderConfig (*read_with_pictures)(base::ConfigReader& reader) = nullptr;
 };
 
 TextEncoderConfig ReadT5Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadProjectedClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadBertEncoder(base::ConfigReader& reader);
+TextEncoderConfig ReadMistral3Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadQwen3Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadQwen25VlEncoder(base::ConfigReader& reader);
+TextEncoderConfig ReadQwen25VlWithVision(base::ConfigReader& reader);
 
 bool IsTextEncoder(std::string_view class_name);
+// Whether an encoder of this class can also read pictures.
+bool CanReadPictures(std::string_view class_name);
 
-// Reads the config.json of an encoder of a class. Returns InvalidArgument for an unknown class, with the known ones,
+// Reads the config.json of an encoder of a class; with `pictures` also of the part that reads pictures, which the class
+// must have. Returns InvalidArgument for an unknown class, with the known ones,
 // and for an invalid field, with its name, its value and the valid values.
-absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader);
+absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader,
+                                                  bool pictures = false);
 
 // Collects the states that an input selects.
 class SelectedStates {

@@ -4,14 +4,15 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "models/text_encoders/picture_layout.h"
 
 namespace tessera::models {
 namespace {
 
 // Returns the base of rotary positions: published files have it at the top, transformers 5 writes it in
 // "rope_parameters". Scaled positions are an error.
-double RopeTheta(base::ConfigReader& reader) {
-  double theta = reader.Number("rope_theta", 10000, 1, 1e12);
+double RopeTheta(base::ConfigReader& reader, double usual) {
+  double theta = reader.Number("rope_theta", usual, 1, 1e12);
   for (const char* const key : {"rope_scaling", "rope_parameters"}) {
     const base::Json* const parameters = reader.json().Find(key);
     if (parameters == nullptr || parameters->is_null()) continue;
@@ -32,7 +33,7 @@ double RopeTheta(base::ConfigReader& reader) {
 }
 
 // Reads the fields that the decoders share. `head_dim` is the default; without one it is the width over the heads.
-DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> head_dim) {
+DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> head_dim, double rope_theta = 10000) {
   DecoderConfig config;
   config.vocabulary = reader.RequiredInt("vocab_size", 1, 10'000'000);
   config.width = reader.RequiredInt("hidden_size", 1, 65536);
@@ -44,7 +45,7 @@ DecoderConfig ParseDecoder(base::ConfigReader& reader, std::optional<int64_t> he
   config.layers = reader.RequiredInt("num_hidden_layers", 1, 1024);
   config.positions = reader.Int("max_position_embeddings", 32768, 1, 10'000'000);
   config.norm_eps = reader.Number("rms_norm_eps", 1e-6, 0, 1);
-  config.rope_theta = RopeTheta(reader);
+  config.rope_theta = RopeTheta(reader, rope_theta);
   reader.Choice("hidden_act", "silu", {"silu"});
   if (reader.Bool("use_sliding_window", false)) {
     reader.AddError("use_sliding_window", "a window of attention is not supported; it must be false");
@@ -133,6 +134,29 @@ DecoderConfig ParseQwen3Config(base::ConfigReader& reader) {
   return config;
 }
 
+// Absent fields have the defaults of the reference's class.
+DecoderConfig ParseMistral3Config(base::ConfigReader& reader) {
+  reader.Ignore({"image_token_id", "image_token_index", "multimodal_projector_bias", "projector_hidden_act",
+                 "spatial_merge_size", "text_config", "vision_config", "vision_feature_layer"});
+  const base::Json* const nested = reader.json().Find("text_config");
+  absl::StatusOr<base::ConfigReader> text = absl::InvalidArgumentError("absent");
+  if (nested != nullptr) text = base::ConfigReader::FromJson(*nested, absl::StrCat(reader.name(), ": text_config"));
+  DecoderConfig config;
+  if (!text.ok()) {
+    reader.AddError("text_config", "it must be an object");
+    return config;
+  }
+  const base::Json* const window = nested->Find("sliding_window");
+  if (window != nullptr && !window->is_null()) {
+    text->AddError("sliding_window", "a window of attention is not supported; it must be null");
+  }
+  config = ParseDecoder(*text, std::nullopt, /*rope_theta=*/1e9);
+  if (const absl::Status read = text->status(); !read.ok()) {
+    reader.AddError("text_config", std::string(read.message()));
+  }
+  return config;
+}
+
 DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader) {
   reader.Ignore({"image_token_id", "text_config", "video_token_id", "vision_config", "vision_end_token_id",
                  "vision_start_token_id", "vision_token_id"});
@@ -152,6 +176,81 @@ DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader) {
     config = ParseDecoder(reader, std::nullopt);
   }
   config.qkv_bias = true;
+  return config;
+}
+
+namespace {
+
+// The tower's fields. Files of transformers 4 call the channels in_chans.
+VisionConfig ParseVision(base::ConfigReader& reader) {
+  VisionConfig config;
+  config.layers = reader.RequiredInt("depth", 1, 1024);
+  config.width = reader.RequiredInt("hidden_size", 1, 65536);
+  config.hidden = reader.RequiredInt("intermediate_size", 1, 1'000'000);
+  config.heads = reader.RequiredInt("num_heads", 1, 1024);
+  config.out_width = reader.RequiredInt("out_hidden_size", 1, 65536);
+  config.channels = reader.Int("in_channels", reader.Int("in_chans", 3, 1, 4096), 3, 3);
+  config.frames = reader.Int("temporal_patch_size", 2, 1, 64);
+  config.patch = reader.Int("patch_size", 14, 1, 1024);
+  reader.Int("spatial_merge_size", kMerge, kMerge, kMerge);
+  const int64_t window = reader.Int("window_size", 112, 1, 1'000'000);
+  config.window = window / kMerge / std::max<int64_t>(config.patch, 1);
+  config.full_layers = reader.Ints("fullatt_block_indexes", {7, 15, 23, 31}, 0, 1023);
+  reader.Choice("hidden_act", "silu", {"silu"});
+  if (config.window < 1) {
+    reader.AddError("window_size", absl::StrCat("it must be at least ", kMerge * config.patch, ", one token"));
+  }
+  // Rows and columns encode half of the frequencies each, and a frequency rotates two channels.
+  if (config.heads > 0 && (config.width % config.heads != 0 || config.width / config.heads % 4 != 0)) {
+    reader.AddError("hidden_size",
+                    absl::StrCat("its heads, num_heads = ", config.heads, ", must have a multiple of 4 channels each"));
+  }
+  return config;
+}
+
+// Returns "mrope_section", from which form of the file it may be.
+std::vector<int64_t> Sections(const base::Json& text) {
+  std::vector<int64_t> sections;
+  for (const char* const key : {"rope_scaling", "rope_parameters"}) {
+    const base::Json* const parameters = text.Find(key);
+    const base::Json* const list = parameters != nullptr ? parameters->Find("mrope_section") : nullptr;
+    if (list == nullptr) continue;
+    sections.clear();
+    for (const base::Json& section : list->items()) sections.push_back(section.AsInt().value_or(-1));
+  }
+  return sections;
+}
+
+}  // namespace
+
+VisionLanguageConfig ParseQwen25VlWithVision(base::ConfigReader& reader) {
+  VisionLanguageConfig config;
+  config.text = ParseQwen25VlConfig(reader);
+  config.picture_id = reader.RequiredInt("image_token_id", 0, std::max<int64_t>(config.text.vocabulary - 1, 0));
+  const base::Json* const nested = reader.json().Find("text_config");
+  const bool is_nested = nested != nullptr && !nested->is_null();
+  config.sections = Sections(is_nested ? *nested : reader.json());
+  const bool fits = config.sections.size() == 3 && std::ranges::min(config.sections) >= 0 &&
+                    2 * (config.sections[0] + config.sections[1] + config.sections[2]) == config.text.head_dim;
+  if (!fits) {
+    reader.AddError(is_nested ? "text_config" : "rope_scaling",
+                    absl::StrCat("mrope_section must have 3 entries, whose sum is half of the head's ",
+                                 config.text.head_dim, " channels"));
+  }
+  absl::StatusOr<base::ConfigReader> vision = absl::InvalidArgumentError("absent");
+  if (const base::Json* const tower = reader.json().Find("vision_config"); tower != nullptr) {
+    vision = base::ConfigReader::FromJson(*tower, absl::StrCat(reader.name(), ": vision_config"));
+  }
+  if (!vision.ok()) {
+    reader.AddError("vision_config", "it must be an object");
+    return config;
+  }
+  config.vision = ParseVision(*vision);
+  if (const absl::Status read = vision->status(); !read.ok()) {
+    reader.AddError("vision_config", std::string(read.message()));
+  } else if (config.vision.out_width != config.text.width) {
+    reader.AddError("vision_config", absl::StrCat("out_hidden_size must be hidden_size = ", config.text.width));
+  }
   return config;
 }
 

@@ -5,6 +5,8 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/json/json.h"
 
@@ -64,17 +66,52 @@ struct DecoderConfig {
   bool qkv_bias = false;  // whether their products have biases
 };
 
+// The vision tower of Qwen2.5-VL (Bai et al., 2025).
+struct VisionConfig {
+  int64_t width = 0;   // hidden_size
+  int64_t heads = 0;   // of width / heads channels each
+  int64_t hidden = 0;  // intermediate_size
+  int64_t layers = 0;
+  int64_t out_width = 0;                  // out_hidden_size
+  int64_t channels = 0;                   // of a picture
+  int64_t frames = 0;                     // temporal_patch_size: how often a patch holds its picture
+  int64_t patch = 0;                      // pixels a side
+  int64_t window = 0;                     // units of a window along one side
+  std::vector<int64_t> full_layers = {};  // whose attention is over a whole picture; the others' is over windows
+
+  int64_t patch_features() const { return channels * frames * patch * patch; }
+};
+
+// Qwen2.5-VL reads pictures as tokens of the text, with positions on the axes (frame, row, column).
+struct VisionLanguageConfig {
+  DecoderConfig text;
+  VisionConfig vision;
+  int64_t picture_id = -1;             // image_token_id
+  std::vector<int64_t> sections = {};  // mrope_section: how many of a head's frequencies encode each axis
+};
+
 // The configurations of the encoders by class. Errors are collected in the reader.
 T5Config ParseT5Config(base::ConfigReader& reader);
 ClipConfig ParseClipConfig(base::ConfigReader& reader, bool projected);
 BertConfig ParseBertConfig(base::ConfigReader& reader);
 DecoderConfig ParseQwen3Config(base::ConfigReader& reader);
+// The part of Mistral 3 that reads texts, in "text_config".
+DecoderConfig ParseMistral3Config(base::ConfigReader& reader);
 // The part of the model that reads texts, whether its fields are at the top, as in published files, or in
 // "text_config", as transformers 5 writes them.
 DecoderConfig ParseQwen25VlConfig(base::ConfigReader& reader);
+// The model with its vision tower, in both forms.
+VisionLanguageConfig ParseQwen25VlWithVision(base::ConfigReader& reader);
 
 class ParamTable;
 class TextEncoder;
+
+// How an encoder reads pictures.
+struct PictureReading {
+  int64_t picture_id = -1;  // the token that stands for one unit of a picture
+  int64_t patch = 0;        // pixels a side
+  int64_t frames = 0;       // how often a patch holds its picture
+};
 
 // An encoder of any class.
 struct TextEncoderConfig {
@@ -89,6 +126,8 @@ struct TextEncoderConfig {
   bool fills_length = false;
   // Makes the encoder and adds its parameters to the table. Their values are loaded afterwards.
   std::function<std::unique_ptr<TextEncoder>(ParamTable&)> make;
+  // What an encoder that also reads pictures needs; nothing if it reads texts alone.
+  std::optional<PictureReading> pictures = std::nullopt;
 };
 
 }  // namespace tessera::models

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "models/tokenizers/tokenizer.h"
 
@@ -23,6 +25,7 @@ enum class PaddingSide { kRight, kLeft };
 struct TextPlan {
   // The template: the tokens are those of before + prompt + after, as one text.
   std::string before = "", after = "";
+  bool has_frame = false;  // the template has the tokenizer's start and end tokens, so that none are added
   // After the first `kept` tokens, the states of `dropped` tokens are not returned. They are those of the template, and
   // the maximum length of a text does not count them.
   int64_t kept = 0, dropped = 0;
@@ -33,6 +36,9 @@ struct TextPlan {
   // Returns a text that differs between plans that differ.
   std::string Key() const;
 };
+
+// The name of the token that stands for a picture in a text, before it is repeated for each unit of the picture.
+inline constexpr char kPictureToken[] = "<|image_pad|>";
 
 // A prompt as an encoder reads it.
 struct PlannedText {
@@ -48,5 +54,10 @@ struct PlannedText {
 // has fewer tokens than the plan keeps and drops.
 absl::StatusOr<PlannedText> PlanText(const Tokenizer& tokenizer, const TextPlan& plan, const std::string& prompt,
                                      int64_t max_length, const std::string& field, const std::string& encoder);
+
+// Repeats each token `picture_id` of a text without padding as often as its picture has units. InvalidArgument if the
+// text does not have one such token for each picture, because the prompt contains it too.
+absl::Status InsertPictures(PlannedText& text, int64_t picture_id, std::span<const int64_t> units,
+                            const std::string& field);
 
 }  // namespace tessera::models

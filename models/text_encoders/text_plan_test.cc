@@ -5,6 +5,9 @@
 
 #include <memory>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace tessera::models {
 namespace {
@@ -22,6 +25,13 @@ TEST(TextPlanTest, TheTemplateIsTokenizedTogetherWithThePrompt) {
   EXPECT_EQ(text.ids, Clip()->Encode("a photo of a cat in rain", 20)->ids);
   EXPECT_EQ(text.mask, std::vector<int64_t>(text.ids.size(), 1));
   EXPECT_EQ(text.tokens, static_cast<int64_t>(text.ids.size()));
+}
+
+TEST(TextPlanTest, ATemplateMayHaveTheStartAndEndTokensItself) {
+  const std::vector<int64_t> framed = Clip()->Encode("a cat", 20)->ids;
+  const PlannedText bare = Plan({.has_frame = true}, "a cat", 20);
+  EXPECT_EQ(bare.ids, (std::vector<int64_t>{framed.begin() + 1, framed.end() - 1}));
+  EXPECT_EQ(Plan({.has_frame = true}, "a cat", 1).ids, std::vector<int64_t>{framed[1]}) << "nothing is kept at the end";
 }
 
 TEST(TextPlanTest, DroppedTokensDoNotCountAgainstTheLength) {
@@ -66,6 +76,7 @@ TEST(TextPlanTest, PlansThatDifferHaveDifferentKeys) {
                                        {.before = "a"},
                                        {.after = "a"},
                                        {.before = "a1:", .after = ""},
+                                       {.has_frame = true},
                                        {.kept = 1},
                                        {.dropped = 1},
                                        {.padding = TextPadding::kMasked},
@@ -78,6 +89,28 @@ TEST(TextPlanTest, PlansThatDifferHaveDifferentKeys) {
   std::set<std::string> keys;
   for (const TextPlan& plan : plans) keys.insert(plan.Key());
   EXPECT_EQ(keys.size(), plans.size());
+}
+
+PlannedText Planned(std::vector<int64_t> ids) {
+  PlannedText text{.ids = std::move(ids)};
+  text.mask.assign(text.ids.size(), 1);
+  text.tokens = static_cast<int64_t>(text.ids.size());
+  return text;
+}
+
+TEST(TextPlanTest, ThePlaceholderOfAPictureIsRepeatedForEachOfItsUnits) {
+  PlannedText text = Planned({1, 9, 2, 9, 3});
+  ASSERT_TRUE(InsertPictures(text, 9, std::vector<int64_t>{3, 1}, "prompt").ok());
+  EXPECT_EQ(text.ids, (std::vector<int64_t>{1, 9, 9, 9, 2, 9, 3}));
+  EXPECT_EQ(text.mask, std::vector<int64_t>(7, 1));
+  EXPECT_EQ(text.tokens, 7);
+}
+
+TEST(TextPlanTest, APromptThatContainsAPlaceholderIsRefused) {
+  PlannedText text = Planned({1, 9, 2, 9, 3});
+  const absl::Status status = InsertPictures(text, 9, std::vector<int64_t>{3}, "negative prompt");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the negative prompt contains <|image_pad|>"));
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ constexpr TokenizerClass kClasses[] = {
     {"GemmaTokenizerFast", TokenizerKind::kGemma, nullptr, {}},
     {"MT5Tokenizer", TokenizerKind::kT5, LoadAs<T5Tokenizer>, {"spiece.model"}},
     {"MT5TokenizerFast", TokenizerKind::kT5, LoadAs<T5Tokenizer>, {"spiece.model"}},
+    {"PixtralProcessor", TokenizerKind::kOther, nullptr, {}},  // of the tokenizer and of pictures
     {"PreTrainedTokenizerFast", TokenizerKind::kOther, nullptr, {}},
     {"Qwen2Tokenizer", TokenizerKind::kQwen2, nullptr, {}},
     {"Qwen2TokenizerFast", TokenizerKind::kQwen2, nullptr, {}},
@@ -54,11 +55,22 @@ constexpr TokenizerClass kClasses[] = {
 }  // namespace
 
 absl::StatusOr<TokenIds> Tokenizer::Encode(std::string_view utf8, int64_t max_length, const std::string& field) const {
-  const auto frame = static_cast<int64_t>(before_.size() + after_.size());
+  return EncodeIn(before_, after_, utf8, max_length, field);
+}
+
+absl::StatusOr<TokenIds> Tokenizer::EncodeBare(std::string_view utf8, int64_t max_length,
+                                               const std::string& field) const {
+  return EncodeIn({}, {}, utf8, max_length, field);
+}
+
+absl::StatusOr<TokenIds> Tokenizer::EncodeIn(const std::vector<int64_t>& before, const std::vector<int64_t>& after,
+                                             std::string_view utf8, int64_t max_length,
+                                             const std::string& field) const {
+  const auto frame = static_cast<int64_t>(before.size() + after.size());
   if (max_length < frame) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": its maximum length is ", max_length, " tokens; it is at least ", frame,
-                     before_.empty() ? ", for the end token" : ", for the start and the end token"));
+                     before.empty() ? ", for the end token" : ", for the start and the end token"));
   }
   RETURN_IF_ERROR(CheckText(utf8, field));
 
@@ -83,9 +95,9 @@ absl::StatusOr<TokenIds> Tokenizer::Encode(std::string_view utf8, int64_t max_le
     }
   }
   result.ids.reserve(pieces.size() + static_cast<size_t>(frame));
-  result.ids = before_;
+  result.ids = before;
   for (const PieceId& piece : pieces) result.ids.push_back(piece.id);
-  result.ids.insert(result.ids.end(), after_.begin(), after_.end());
+  result.ids.insert(result.ids.end(), after.begin(), after.end());
   return result;
 }
 

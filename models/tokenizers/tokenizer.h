@@ -39,6 +39,9 @@ class Tokenizer {
   // text. Returns InvalidArgument, naming `field`, for invalid UTF-8, a NUL character, a `max_length` without space for
   // start and end tokens, and a text on which a pattern of the files takes too many steps.
   absl::StatusOr<TokenIds> Encode(std::string_view utf8, int64_t max_length, const std::string& field = "prompt") const;
+  // Encodes a text that has its start and end tokens itself, as a chat template writes them; none are added.
+  absl::StatusOr<TokenIds> EncodeBare(std::string_view utf8, int64_t max_length,
+                                      const std::string& field = "prompt") const;
 
   int64_t pad_id() const { return pad_id_; }                              // -1 if the files name none
   int64_t end_id() const { return after_.empty() ? -1 : after_.back(); }  // last token of every text; -1 if none
@@ -71,6 +74,8 @@ class Tokenizer {
  private:
   // Returns the tokens of well-formed UTF-8 without NUL, excluding start and end tokens.
   virtual absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const = 0;
+  absl::StatusOr<TokenIds> EncodeIn(const std::vector<int64_t>& before, const std::vector<int64_t>& after,
+                                    std::string_view utf8, int64_t max_length, const std::string& field) const;
 };
 
 // Loads the tokenizer of a component's folder, by the class in model_index.json: from its tokenizer.json if it has one,

@@ -202,8 +202,13 @@ absl::StatusOr<std::string> ModelFolder::Digest() const {
   // Names with their paths.
   std::vector<std::pair<std::string, std::string>> files = {{kIndexName, absl::StrCat(path_, "/", kIndexName)}};
   for (const auto& [component, unused] : index_.components) {
-    const std::string config = ConfigName(component), file = absl::StrCat(FolderOf(component), "/", config);
-    if (Exists(file)) files.emplace_back(absl::StrCat(component, "/", config), file);
+    std::vector<std::string> configs = {ConfigName(component)};
+    // Files of different versions; pictures are prepared as one of them says.
+    if (component == "processor") configs = {"preprocessor_config.json", "processor_config.json"};
+    for (const std::string& config : configs) {
+      const std::string file = absl::StrCat(FolderOf(component), "/", config);
+      if (Exists(file)) files.emplace_back(absl::StrCat(component, "/", config), file);
+    }
   }
   for (const auto& [file, file_path] : files) {
     ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(file_path, file, kMaxIndexBytes));

@@ -388,5 +388,18 @@ TEST(ModelFolderTest, TheDigestChangesWithIndexConfigsAndWeightHeaders) {
   EXPECT_EQ(DigestOf(folder), original);
 }
 
+TEST(ModelFolderTest, TheDigestChangesWithTheFilesOfAProcessorOfPictures) {
+  for (const char* const file : {"processor/preprocessor_config.json", "processor/processor_config.json"}) {
+    const TestFolder folder;
+    WriteModel(folder);
+    folder.Write("model_index.json", R"({"_class_name": "P", "transformer": ["diffusers", "T"],)"
+                                     R"( "processor": ["transformers", "Q"]})");
+    folder.Write(file, R"({"max_pixels": 12544})");
+    const std::string original = DigestOf(folder);
+    folder.Write(file, R"({"max_pixels": 12545})");
+    EXPECT_NE(DigestOf(folder), original) << file;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::models

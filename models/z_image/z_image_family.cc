@@ -139,7 +139,7 @@ absl::StatusOr<FamilyDescription> DescribeZImage(const ModelFolder& folder) {
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
   if (distilled) description.base_model = kBaseModel;
-  description.pictures = control::PictureInput::kStart;
+  description.pictures = control::kStartsFromPicture;
   // Text tokens are positions of the first axis, and the image's is the next one.
   description.max_sequence_length = std::min(
       kMaxTokens, (transformer.axis_lengths[0] - 2) / ZImageConfig::kTokensPadded * ZImageConfig::kTokensPadded);

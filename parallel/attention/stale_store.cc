@@ -22,6 +22,8 @@ void StaleStore::Begin(int64_t epoch, const TokenLayout& tokens, int ring_rank) 
 }
 
 Qkv StaleStore::Renew(int layer, const Qkv& qkv) {
+  // References attend to one another only in a pass that computes all of them.
+  if (qkv.keys == TokenRows::kReferences) return qkv;
   const bool with_text = HasText(qkv.keys);
   const int64_t texts = tokens_->Text(ring_rank_).count();
   const int64_t skipped = with_text ? 0 : texts;  // StoreRow counts text rows even if this attention has none

@@ -31,6 +31,8 @@ std::vector<std::vector<int64_t>> TensorTokens::Runs(TokenRows rows) const {
       return {text_};
     case TokenRows::kTextThenImage:
       return {text_, image_};
+    case TokenRows::kReferences:
+      return {};  // no product is of them alone
     case TokenRows::kImageThenText:
       break;
   }

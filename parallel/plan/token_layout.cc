@@ -43,7 +43,7 @@ void Append(const TokenRun& run, std::vector<TokenRun>& runs) {
   }
 }
 
-bool HasImage(TokenRows rows) { return rows != TokenRows::kText; }
+bool HasImage(TokenRows rows) { return rows != TokenRows::kText && rows != TokenRows::kReferences; }
 bool HasText(TokenRows rows) { return rows != TokenRows::kImage; }
 
 }  // namespace
@@ -52,6 +52,7 @@ absl::StatusOr<TokenLayout> TokenLayout::Create(const TokenCounts& counts) {
   RETURN_IF_ERROR(CheckRange("the number of image tokens", counts.image, 0, kMaxTokens));
   RETURN_IF_ERROR(CheckRange("the number of text tokens", counts.text, 0, kMaxTokens));
   RETURN_IF_ERROR(CheckRange("the text work", counts.text_work.value_or(0), 0, kMaxTokens));
+  RETURN_IF_ERROR(CheckRange("the number of tokens of references", counts.references, 0, counts.text));
   RETURN_IF_ERROR(CheckRange("patches", counts.patches, 1, kMaxParts));
   RETURN_IF_ERROR(CheckRange("ring", counts.ring, 1, kMaxParts));
   const int most_ulysses = kMaxParts / counts.ring;  // the group is also a number of parts
@@ -91,12 +92,18 @@ TokenSpan TokenLayout::Text(int ring, int ulysses) const {
           PartBeginLongerLast(counts_.text, group_size(), part + 1)};
 }
 
+TokenSpan TokenLayout::References(int ring, int ulysses) const {
+  const TokenSpan own = Text(ring, ulysses);
+  return {std::clamp(counts_.text - counts_.references, own.begin, own.end), own.end};
+}
+
 TokenSpan TokenLayout::Text(int ring) const { return {Text(ring, 0).begin, Text(ring, counts_.ulysses - 1).end}; }
 
 std::vector<TokenRun> TokenLayout::Runs(TokenRows rows, PatchRange patches, int ring, int ulysses) const {
   assert(patches.begin >= 0 && patches.begin <= patches.end && patches.end <= counts_.patches);
   std::vector<TokenRun> runs;
-  const TokenRun text = {.text = true, .tokens = Text(ring, ulysses)};
+  const TokenRun text = {.text = true,
+                         .tokens = rows == TokenRows::kReferences ? References(ring, ulysses) : Text(ring, ulysses)};
   const bool with_text = HasText(rows) && patches.with_text();
   if (with_text && rows != TokenRows::kImageThenText) Append(text, runs);
   for (int patch = patches.begin; HasImage(rows) && patch < patches.end; ++patch) {

@@ -28,8 +28,9 @@ struct PatchRange {
   bool operator==(const PatchRange&) const = default;
 };
 
-// The rows of an attention, in the order in which a rank joins its own rows.
-enum class TokenRows : uint8_t { kImage, kText, kTextThenImage, kImageThenText };
+// The rows of an attention, in the order in which a rank joins its own rows. kReferences are the tokens of reference
+// pictures, which are the last ones of the text.
+enum class TokenRows : uint8_t { kImage, kText, kTextThenImage, kImageThenText, kReferences };
 
 // Consecutive rows with consecutive global indices: of the text, or of the image.
 struct TokenRun {
@@ -47,13 +48,14 @@ struct TokenCounts {
   // Text rows to allow for in the size of patch 0; absent: `text`. Rows with different texts that must have the same
   // patches share one value.
   std::optional<int64_t> text_work = std::nullopt;
+  int64_t references = 0;  // how many of the text tokens are those of reference pictures
 };
 
 // Immutable. Patches and ranks in arguments must be within the layout. The index in a table is the coordinate on the
 // axis; in a table over the sequence-parallel group it is ring coordinate · Ulysses size + Ulysses coordinate.
 class TokenLayout {
  public:
-  // Returns InvalidArgument unless token counts are 0 … 2^40 and the others 1 … 2^16.
+  // Returns InvalidArgument unless token counts are 0 … 2^40, references at most the text, and the others 1 … 2^16.
   static absl::StatusOr<TokenLayout> Create(const TokenCounts& counts);
 
   const TokenCounts& counts() const { return counts_; }
@@ -68,6 +70,7 @@ class TokenLayout {
   TokenSpan Image(int patch, int ring) const;
   TokenSpan Text(int ring, int ulysses) const;
   TokenSpan Text(int ring) const;
+  TokenSpan References(int ring, int ulysses) const;
 
   // A rank's own rows in a pass over `patches`: text as one run, then image patch after patch. Contiguous runs are
   // merged; empty runs are omitted.

@@ -98,6 +98,26 @@ TEST(TokenLayoutTest, DifferentTextsWithTheSameTextWorkHaveTheSamePatches) {
   }
 }
 
+TEST(TokenLayoutTest, ReferencesAreTheLastTokensOfTheText) {
+  for (int ring = 1; ring <= 4; ++ring) {
+    for (int ulysses = 1; ulysses <= 3; ++ulysses) {
+      for (const int64_t references : {0, 1, 6, 11}) {
+        const TokenLayout layout = *TokenLayout::Create(
+            {.image = 20, .text = 11, .patches = 2, .ring = ring, .ulysses = ulysses, .references = references});
+        int64_t next = 11 - references;
+        for (const TokenRun& run : layout.GatheredRuns(TokenRows::kReferences, layout.all())) {
+          EXPECT_TRUE(run.text);
+          EXPECT_EQ(run.tokens.begin, next);
+          next = run.tokens.end;
+        }
+        EXPECT_EQ(next, 11) << Name(layout.counts());
+        EXPECT_TRUE(layout.GatheredRuns(TokenRows::kReferences, {1, 2}).empty()) << "they run with patch 0";
+      }
+    }
+  }
+  EXPECT_FALSE(TokenLayout::Create({.image = 20, .text = 11, .references = 12}).ok());
+}
+
 TEST(TokenLayoutTest, OwnershipIsTheSameInAWholePassAndInPatches) {
   ForEachLayout(kSomeCounts, [](const TokenLayout& layout) {
     for (int ring = 0; ring < layout.counts().ring; ++ring) {

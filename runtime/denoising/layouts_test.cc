@@ -93,8 +93,15 @@ TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
 }
 
 // Reference pictures go with the text: a rank's share may have both, one of them, or neither.
-TEST(ReferenceLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
-  LayoutRuns runs("flux_dev");
+struct ReferenceModel {
+  const char* folder;
+  const char* pipeline = "";  // the class of the folder
+};
+
+class ReferenceLayoutTest : public testing::TestWithParam<ReferenceModel> {};
+
+TEST_P(ReferenceLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
+  LayoutRuns runs(GetParam().folder, GetParam().pipeline);
   const std::vector<at::Tensor> without = runs.RunSerially(at::kDouble);
   runs.LookAtPictures();
   const std::vector<at::Tensor> serial = runs.RunSerially(at::kDouble);
@@ -110,6 +117,12 @@ TEST(ReferenceLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
     EXPECT_LE(error, 1e-12) << parallel::LayoutText(layout);
   }
 }
+
+// The last model's references attend only to one another.
+INSTANTIATE_TEST_SUITE_P(Families, ReferenceLayoutTest,
+                         testing::Values(ReferenceModel{"flux_dev"}, ReferenceModel{"flux2_klein_base"},
+                                         ReferenceModel{"flux2_klein", "Flux2KleinKVPipeline"}),
+                         [](const auto& info) { return info.param.folder; });
 
 class PictureLayoutTest : public testing::TestWithParam<const char*> {
  protected:

@@ -13,14 +13,19 @@ namespace {
 
 using Kind = parallel::StageOp::Kind;
 
+// The tokens of reference pictures among those of a joint text.
+int64_t References(const ForwardRows& rows, int64_t text) { return text == 0 ? 0 : models::TokensOf(rows.references); }
+
 parallel::TokenLayout LayOut(const parallel::Pipeline& pipeline, const parallel::RankGroups& groups,
                              const ForwardRows& rows, int64_t text) {
-  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create({.image = rows.grid.count(),
-                                                                                      .text = text,
-                                                                                      .patches = pipeline.patches,
-                                                                                      .ring = groups.ring.size(),
-                                                                                      .ulysses = groups.ulysses.size(),
-                                                                                      .text_work = rows.text_work});
+  const absl::StatusOr<parallel::TokenLayout> tokens =
+      parallel::TokenLayout::Create({.image = rows.grid.count(),
+                                     .text = text,
+                                     .patches = pipeline.patches,
+                                     .ring = groups.ring.size(),
+                                     .ulysses = groups.ulysses.size(),
+                                     .text_work = rows.text_work,
+                                     .references = References(rows, text)});
   TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
   return *tokens;
 }
@@ -78,10 +83,7 @@ at::Tensor MeshForward::TextOf(parallel::PatchRange patches) const {
 }
 
 int64_t MeshForward::ReferencesIn(int64_t rows) const {
-  if (rows_.references.empty() || rows == 0) return 0;
-  const int64_t first = tokens_.counts().text - models::TokensOf(rows_.references);
-  const parallel::TokenSpan own = tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank());
-  return own.end - std::clamp(first, own.begin, own.end);
+  return rows == 0 ? 0 : tokens_.References(groups_.ring.rank(), groups_.ulysses.rank()).count();
 }
 
 std::vector<parallel::TokenRun> MeshForward::ImageRuns(parallel::PatchRange patches) const {
@@ -138,6 +140,7 @@ void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, 
   models::BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(pass_.received);
   pass_.received = {};
   conditioning.references = joint_ ? ReferencesIn(state.text.size(1)) : 0;
+  conditioning.has_references = tokens_.counts().references > 0 && op.patches.with_text();
   if (stage() == 0) Record(op, -1, state);
   if (const auto skips = pass_.skips.find({op.step, op.patches.begin}); skips != pass_.skips.end()) {
     state.skips = std::move(skips->second);

@@ -23,12 +23,43 @@ absl::StatusOr<at::Tensor> SampleOf(const at::Tensor& picture, int draw, Denoise
   return posterior.mean + posterior.deviation * noise.unsqueeze(0).to(posterior.mean.options());
 }
 
+// [1, h, w] for the latents; undefined without a mask.
+at::Tensor BlendedMask(const PictureInputs& inputs, const control::PictureRules& rules,
+                       const models::LatentGeometry& geometry) {
+  if (!inputs.mask.defined()) return {};
+  return MaskOfLatents(inputs.mask, rules.mask, geometry.height, geometry.width).squeeze(0);
+}
+
+// Begins a job whose model looks at the pictures, and with a mask begins from the first of them.
+absl::Status LookAtPictures(DenoiseJob& job, models::Family& family, const control::PictureRules& rules,
+                            const PictureInputs& inputs, const parallel::ForwardContext& context) {
+  at::Tensor first;  // [c, h, w]
+  for (const at::Tensor& picture : inputs.pictures) {
+    ASSIGN_OR_RETURN(const models::LatentPosterior posterior, family.EncodeImage(picture, context));
+    if (!first.defined()) first = posterior.mean.squeeze(0);
+    job.references.push_back(family.ToPatches(posterior.mean).squeeze(0).to(family.dtype()));
+    job.reference_grids.push_back(family.Geometry(picture.size(2), picture.size(3)).grid);
+  }
+  if (control::BeginsFromPicture(rules, inputs.mask.defined())) {
+    BeginFromPicture(
+        job, family,
+        {.latents = first, .first_step = inputs.first_step, .mask = BlendedMask(inputs, rules, job.geometry)});
+  } else {
+    DrawInitialLatents(job, family);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-at::Tensor MaskOfLatents(const at::Tensor& mask, int64_t height, int64_t width) {
+at::Tensor MaskOfLatents(const at::Tensor& mask, control::MaskRule rule, int64_t height, int64_t width) {
   const int64_t factor = mask.size(2) / height;
   if (base::Planted("mask_averaged")) return at::avg_pool2d(mask, factor);
-  return mask.reshape({1, 1, height, factor, width, factor}).select(5, 0).select(3, 0);
+  const at::Tensor squares = mask.reshape({1, 1, height, factor, width, factor});
+  if (rule == control::MaskRule::kMiddlePixels) {
+    return squares.slice(5, factor / 2 - 1, factor / 2 + 1).slice(3, factor / 2 - 1, factor / 2 + 1).mean({3, 5});
+  }
+  return squares.select(5, 0).select(3, 0);
 }
 
 at::Tensor MaskChannels(const at::Tensor& mask, int64_t height, int64_t width) {
@@ -38,28 +69,19 @@ at::Tensor MaskChannels(const at::Tensor& mask, int64_t height, int64_t width) {
       .reshape({1, factor * factor, height, width});
 }
 
-absl::Status BeginFromPictures(DenoiseJob& job, models::Family& family, control::PictureInput use,
+absl::Status BeginFromPictures(DenoiseJob& job, models::Family& family, const control::PictureRules& rules,
                                const PictureInputs& inputs, const parallel::ForwardContext& context) {
   const c10::InferenceMode no_gradients;
-  if (use == control::PictureInput::kReference) {
-    for (const at::Tensor& picture : inputs.pictures) {
-      ASSIGN_OR_RETURN(const models::LatentPosterior posterior, family.EncodeImage(picture, context));
-      job.references.push_back(family.ToPatches(posterior.mean).squeeze(0).to(family.dtype()));
-      job.reference_grids.push_back(family.Geometry(picture.size(2), picture.size(3)).grid);
-    }
-    DrawInitialLatents(job, family);
-    return absl::OkStatus();
-  }
+  if (rules.use == control::PictureInput::kReference) return LookAtPictures(job, family, rules, inputs, context);
   const models::LatentGeometry& geometry = job.geometry;
   const at::Tensor& picture = inputs.pictures.front();
   ASSIGN_OR_RETURN(const at::Tensor clean, SampleOf(picture, kPicture, job, family, context));
-  const bool blends = use == control::PictureInput::kStart && inputs.mask.defined();
-  BeginFromPicture(
-      job, family,
-      {.latents = clean.squeeze(0),
-       .first_step = inputs.first_step,
-       .mask = blends ? MaskOfLatents(inputs.mask, geometry.height, geometry.width).squeeze(0) : at::Tensor()});
-  if (use != control::PictureInput::kFill) return absl::OkStatus();
+  const bool blends = rules.use == control::PictureInput::kStart;
+  BeginFromPicture(job, family,
+                   {.latents = clean.squeeze(0),
+                    .first_step = inputs.first_step,
+                    .mask = blends ? BlendedMask(inputs, rules, geometry) : at::Tensor()});
+  if (rules.use != control::PictureInput::kFill) return absl::OkStatus();
   const at::Tensor kept = picture * (1 - inputs.mask);
   ASSIGN_OR_RETURN(const at::Tensor masked, SampleOf(kept, kMaskedPicture, job, family, context));
   std::vector<at::Tensor> features = {

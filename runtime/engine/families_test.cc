@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
 #include "control/model/pipelines.h"
+#include "control/parameters/picture_input.h"
+#include "control/pictures/made_up_frames.h"
 #include "models/autoencoder/autoencoder_config.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
@@ -19,6 +21,7 @@
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/loading/load_options.h"
 #include "runtime/denoising/denoiser.h"
+#include "runtime/denoising/picture_inputs.h"
 #include "runtime/engine/model_info.h"
 #include "tests/support/golden_pipeline.h"
 #include "tests/support/opened_autoencoder.h"
@@ -76,7 +79,12 @@ class FamilyTest : public testing::TestWithParam<const char*> {
                                   .height = height_,
                                   .width = width_};
     if (has_text()) request.negative_prompt = "a blurred one";
+    if (control::PromptHoldsPictures(description_.pictures.fit)) request.pictures = MadeUpPictures(90, 60);
     return request;
+  }
+
+  static models::SharedPromptPictures MadeUpPictures(int width, int height) {
+    return models::MakePromptPictures({control::NoiseFrame(width, height, 3)});
   }
 
   models::Guidance Encoded(const models::PromptRequest& request) {
@@ -93,7 +101,12 @@ class FamilyTest : public testing::TestWithParam<const char*> {
     DenoiseJob job{.geometry = family_->Geometry(height_, width_), .guidance = std::move(guidance)};
     job.sampler = *MakeSampler(sampler_, steps, *family_, job.geometry);
     job.noise = MakeTesseraNoise(seed);
-    DrawInitialLatents(job, *family_);
+    if (description_.pictures.required) {
+      const PictureInputs inputs{.pictures = {Random({1, 3, 64, 32}, 7).clamp(-1, 1)}};
+      EXPECT_TRUE(BeginFromPictures(job, *family_, description_.pictures, inputs, rank_.context).ok());
+    } else {
+      DrawInitialLatents(job, *family_);
+    }
     return job;
   }
 
@@ -238,6 +251,30 @@ TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
   }
 }
 
+TEST_P(FamilyTest, APromptThatHoldsPicturesIsAnotherOneWithOtherPictures) {
+  ASSERT_NO_FATAL_FAILURE(Open({}));
+  models::PromptRequest request = Request("a cat", 4);
+  if (request.pictures == nullptr) GTEST_SKIP() << "prompts of this model hold no pictures";
+  const models::EncodedPrompt first = *family_->Encode(request, rank_.context);
+  request.pictures = MadeUpPictures(90, 60);
+  EXPECT_TRUE(family_->Encode(request, rank_.context)->cached) << "the same pixels";
+  std::vector<control::Frames> changed = request.pictures->pictures;
+  changed[0].bytes.back() ^= 0xFF;
+  request.pictures = models::MakePromptPictures(changed);
+  const models::EncodedPrompt second = *family_->Encode(request, rank_.context);
+  EXPECT_FALSE(second.cached);
+  EXPECT_FALSE(SameText(first.guidance, second.guidance));
+  request.pictures = models::MakePromptPictures({changed[0], changed[0]});
+  EXPECT_GT(family_->Encode(request, rank_.context)->prompt_tokens, second.prompt_tokens);
+  request.prompt = "a <|image_pad|>";
+  EXPECT_THAT(std::string(family_->Encode(request, rank_.context).status().message()),
+              HasSubstr("stands for a picture"));
+  request.pictures = nullptr;
+  EXPECT_THAT(std::string(family_->Encode(request, rank_.context).status().message()), HasSubstr("images are missing"));
+  request.pictures = MadeUpPictures(402, 2);
+  EXPECT_THAT(std::string(family_->Encode(request, rank_.context).status().message()), HasSubstr("402x2"));
+}
+
 // For encoders that are read for each use: all prompts are encoded at once, as far as the cache holds them, with the
 // same bits.
 TEST_P(FamilyTest, PromptsThatAreEncodedAheadNeedNoEncoderAnyMore) {
@@ -281,8 +318,9 @@ TEST_P(FamilyTest, NoMorePromptsAreEncodedAheadThanTheCacheHolds) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, FamilyTest,
                          testing::Values("dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha",
-                                         "pixart_sigma", "flux2_klein", "flux2_klein_base", "qwen_image", "sd3", "sd35",
-                                         "z_image_base", "z_image_turbo"),
+                                         "pixart_sigma", "flux2_dev", "flux2_klein", "flux2_klein_base",
+                                         "qwen_edit_2511", "qwen_image", "sd3", "sd35", "z_image_base",
+                                         "z_image_turbo"),
                          [](const auto& info) { return info.param; });
 
 TEST(HunyuanSkipTest, BlocksOfTheSecondHalfReadTheirMirrorsOfTheFirst) {

@@ -10,10 +10,10 @@
 #include "control/parameters/picture_input.h"
 #include "control/pictures/blur.h"
 #include "control/pictures/fit_picture.h"
-#include "control/pictures/kontext_size.h"
 #include "control/pictures/mask.h"
 #include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/reference_size.h"
 
 namespace tessera::runtime {
 namespace {
@@ -57,19 +57,22 @@ absl::StatusOr<control::Frames> KeptPixels::Over(const control::Frames& image) c
 }
 
 absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
-                                         std::span<const control::PictureUse> mask, control::PictureInput use,
+                                         std::span<const control::PictureUse> mask, const control::PictureRules& rules,
                                          int64_t height, int64_t width) {
   JobPictures pictures;
-  control::Frames last;
+  control::Frames first;
   const control::PictureSize size{.width = static_cast<int>(width), .height = static_cast<int>(height)};
   for (const control::PictureUse& picture : images) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
-    control::PictureSize fitted = size;
-    if (use == control::PictureInput::kReference) {
-      ASSIGN_OR_RETURN(fitted, control::KontextPictureSize({stored.width, stored.height}, /*auto_resize=*/true));
+    const bool begins = first.bytes.empty() && control::BeginsFromPicture(rules, !mask.empty());
+    ASSIGN_OR_RETURN(control::Frames fitted,
+                     begins ? control::FitStart(rules.fit, stored, size) : control::FitReference(rules.fit, stored));
+    pictures.inputs.pictures.push_back(PictureValues(fitted));
+    if (control::PromptHoldsPictures(rules.fit)) {
+      ASSIGN_OR_RETURN(control::Frames of_prompt, control::FitPromptPicture(rules.fit, stored));
+      pictures.of_prompt.push_back(std::move(of_prompt));
     }
-    ASSIGN_OR_RETURN(last, control::Resize(stored, fitted.width, fitted.height));
-    pictures.inputs.pictures.push_back(PictureValues(last));
+    if (first.bytes.empty()) first = std::move(fitted);
   }
   for (const control::PictureUse& use_of_mask : mask) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(use_of_mask, "the mask"));
@@ -77,7 +80,19 @@ absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> im
                      control::PrepareMask(stored, size.width, size.height, control::FitMode::kStretch));
     pictures.inputs.mask = MaskValues(binary);
     ASSIGN_OR_RETURN(control::Frames feathered, Feathered(binary));
-    pictures.kept = KeptPixels{.picture = last, .mask = std::move(feathered)};
+    pictures.kept = KeptPixels{.picture = first, .mask = std::move(feathered)};
+  }
+  return pictures;
+}
+
+absl::StatusOr<std::vector<control::Frames>> ReadPromptPictures(std::span<const control::PictureUse> images,
+                                                                const control::PictureRules& rules) {
+  std::vector<control::Frames> pictures;
+  if (!control::PromptHoldsPictures(rules.fit)) return pictures;
+  for (const control::PictureUse& picture : images) {
+    ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
+    ASSIGN_OR_RETURN(control::Frames fitted, control::FitPromptPicture(rules.fit, stored));
+    pictures.push_back(std::move(fitted));
   }
   return pictures;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "control/parameters/picture_use.h"
@@ -13,7 +14,7 @@
 #include "runtime/denoising/picture_inputs.h"
 
 namespace tessera::control {
-enum class PictureInput : uint8_t;
+struct PictureRules;
 }
 
 namespace tessera::runtime {
@@ -40,15 +41,20 @@ struct KeptPixels {
 
 struct JobPictures {
   PictureInputs inputs;
-  std::optional<KeptPixels> kept;  // if the job has a mask
+  std::vector<control::Frames> of_prompt;  // as the text encoder's processor gets them; empty if the prompt holds none
+  std::optional<KeptPixels> kept;          // if the job has a mask
 };
 
 // Returns a job's pictures and mask in host memory, in fp32, for an image that is generated at height x width pixels:
-// stretched to it with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the
-// size that the model prefers for them. DATA_LOSS if a file is missing, is not the one of its digest, or is no such
-// picture.
+// stretched to it with Pillow's Lanczos filter as the reference pipelines do, or, if the model looks at them, at the
+// sizes that it reads (control/pictures/reference_size.h). DATA_LOSS if a file is missing, is not the one of its
+// digest, or is no such picture.
 absl::StatusOr<JobPictures> ReadPictures(std::span<const control::PictureUse> images,
-                                         std::span<const control::PictureUse> mask, control::PictureInput use,
+                                         std::span<const control::PictureUse> mask, const control::PictureRules& rules,
                                          int64_t height, int64_t width);
+
+// Returns the pictures that the prompt of such a job holds; empty if it holds none. Errors as above.
+absl::StatusOr<std::vector<control::Frames>> ReadPromptPictures(std::span<const control::PictureUse> images,
+                                                                const control::PictureRules& rules);
 
 }  // namespace tessera::runtime

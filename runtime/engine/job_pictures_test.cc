@@ -40,8 +40,24 @@ control::PictureUse Use(const char* name) {
 }
 
 absl::StatusOr<JobPictures> Read() {
-  return ReadPictures(std::vector{Use("square.png")}, std::vector{Use("mask_hard.png")}, control::PictureInput::kStart,
+  return ReadPictures(std::vector{Use("square.png")}, std::vector{Use("mask_hard.png")}, control::kStartsFromPicture,
                       kSide, kSide);
+}
+
+TEST(JobPicturesTest, PromptsOfEditPlusHoldSmallerPicturesThanItsModelReads) {
+  const std::vector<control::PictureUse> images = {Use("square.png")};
+  for (const control::PictureRules& rules : {control::kQwenEditPictures, control::kQwenEditPlusPictures}) {
+    const absl::StatusOr<JobPictures> pictures = ReadPictures(images, {}, rules, kSide, kSide);
+    ASSERT_TRUE(pictures.ok()) << pictures.status();
+    EXPECT_EQ(pictures->inputs.pictures.at(0).size(2), 1024);
+    ASSERT_EQ(pictures->of_prompt.size(), 1);
+    EXPECT_EQ(pictures->of_prompt[0].width, rules == control::kQwenEditPictures ? 1024 : 384);
+    const absl::StatusOr<std::vector<control::Frames>> alone = ReadPromptPictures(images, rules);
+    ASSERT_TRUE(alone.ok()) << alone.status();
+    EXPECT_EQ(alone->at(0).bytes, pictures->of_prompt[0].bytes);
+  }
+  EXPECT_TRUE(ReadPictures(images, {}, control::kKontextPictures, kSide, kSide)->of_prompt.empty());
+  EXPECT_TRUE(ReadPromptPictures(images, control::kKontextPictures)->empty());
 }
 
 // The blur of a binary mask by its definition: a Gaussian of 4 pixels; beyond the border the nearest pixel counts.

@@ -154,8 +154,11 @@ absl::StatusOr<int32_t> ServedJobs::EncodePrompts(absl::Span<const control::JobP
     if (!CheckParameters(job, model.description).ok()) continue;
     absl::StatusOr<models::SharedAdapters> adapters = served_->adapters.Sum(job.adapters);
     if (!adapters.ok()) continue;  // its job will say why
+    absl::StatusOr<std::vector<control::Frames>> pictures = ReadPromptPictures(job.images, model.description.pictures);
+    if (!pictures.ok()) continue;
     prompts.push_back(PromptOf(job));
     prompts.back().adapters = *std::move(adapters);
+    prompts.back().pictures = models::MakePromptPictures(*std::move(pictures));
   }
   return static_cast<int32_t>(model.family->EncodeAhead(prompts, model.ranks.context()));
 }
@@ -182,6 +185,7 @@ absl::StatusOr<control::JobStarted> ServedJobs::Start(uint64_t id, const control
   if (!sampler.ok()) return sampler.status();
   const control::ImageSize generated{.height = prompt.height, .width = prompt.width};
   ASSIGN_OR_RETURN(JobPictures pictures, PicturesOf(parameters, generated));
+  prompt.pictures = models::MakePromptPictures(std::move(pictures.of_prompt));
   const absl::Duration begin = base::SteadyNow();
   absl::StatusOr<models::EncodedPrompt> encoded = Encode(prompt);
   if (!encoded.ok()) return encoded.status();

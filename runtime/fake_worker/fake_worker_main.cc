@@ -131,8 +131,8 @@ class FakeHandler final : public control::CommandHandler {
                                .bytes = 24,
                                .dtype = "bf16",
                                .files = {"transformer/model.safetensors"}}};
-    description.pictures =
-        base::EnumOf<control::PictureInput>(script_.Text("pictures")).value_or(control::PictureInput::kNone);
+    description.pictures = control::UsualRules(
+        base::EnumOf<control::PictureInput>(script_.Text("pictures")).value_or(control::PictureInput::kNone));
     description.size_multiple = 8;
     description.min_size = 8;
     description.max_size = 2048;

@@ -203,14 +203,14 @@ absl::StatusOr<control::JobParameters> Validate(const ImageRequest& request, con
   return job;
 }
 
-void SetSizeLike(absl::Span<const control::PictureUse> pictures, const control::ModelDescription& model,
+void SetSizeLike(absl::Span<const control::PictureUse> pictures, bool has_mask, const control::ModelDescription& model,
                  ImageRequest& request) {
-  const bool has_size = request.width.has_value() || request.height.has_value();
-  if (has_size || pictures.empty() || pictures.front().width == 0) return;
-  const control::ImageSize size =
-      control::SizeLike(model, {.height = pictures.front().height, .width = pictures.front().width});
-  request.width = size.width;
-  request.height = size.height;
+  if (pictures.empty() || pictures.front().width == 0) return;
+  const bool has_side = request.width.has_value() || request.height.has_value();
+  if (has_side && model.pictures.use != control::PictureInput::kReference) return;
+  const control::ImageSize size = control::SizeOfPictures(model, pictures, has_mask);
+  if (!request.width.has_value()) request.width = size.width;
+  if (!request.height.has_value()) request.height = size.height;
 }
 
 std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model) {

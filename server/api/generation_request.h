@@ -31,9 +31,10 @@ struct ImageRequest;
 absl::StatusOr<control::JobParameters> Validate(const ImageRequest& request, const control::ModelDescription& model,
                                                 FieldNames names = FieldNames::kCommandLine);
 
-// Gives a request without a width and height the proportions of the first picture, at about the area of the model's
-// default size. Has no effect without pictures, and if the size of the first is not known (0).
-void SetSizeLike(absl::Span<const control::PictureUse> pictures, const control::ModelDescription& model,
+// Gives a request without a width and height the default size for its pictures (control::SizeOfPictures); of a request
+// with one of them, a model that looks at pictures takes the other one from that size. Has no effect without pictures,
+// and if the size of the first is not known (0).
+void SetSizeLike(absl::Span<const control::PictureUse> pictures, bool has_mask, const control::ModelDescription& model,
                  ImageRequest& request);
 
 // Returns a warning for the user if the image is far larger than the sizes for which the model works well.

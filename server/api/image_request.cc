@@ -158,12 +158,12 @@ absl::Status PinAdapters(const ServedModel& model, std::vector<control::AdapterU
 }
 
 // Adds the pictures to a job.
-absl::Status AddPictures(const ImageRequest& request, const RequestPictures& pictures, control::PictureInput model,
-                         control::JobParameters& job) {
+absl::Status AddPictures(const ImageRequest& request, const RequestPictures& pictures,
+                         const control::PictureRules& model, control::JobParameters& job) {
   job.images = pictures.images;
   job.mask = pictures.mask;
-  if (!request.strength.has_value() && !job.images.empty() && model == control::PictureInput::kStart) {
-    job.strength = control::kUsualStrength;
+  if (!request.strength.has_value() && !job.images.empty() && control::BeginsFromPicture(model, !job.mask.empty())) {
+    job.strength = model.usual_strength;
   }
   return control::CheckPictures(job, model);
 }
@@ -185,7 +185,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   ImageRequest sized = request;
   sized.width = size.width;
   sized.height = size.height;
-  SetSizeLike(pictures.images, *model.description, sized);
+  SetSizeLike(pictures.images, !pictures.mask.empty(), *model.description, sized);
   // A random seed leaves room for the seeds that count up from it.
   sized.seed = request.seed.value_or(random_seed);
   if (!sized.steps.has_value()) sized.steps = StepsOfQuality(request.quality, *model.description, limits);
@@ -280,11 +280,11 @@ absl::Status NameEditModel(absl::Span<const ServedModel> models, ImageRequest& r
   }
   std::vector<std::string> others;
   for (const ServedModel& model : models) {
-    if (model.description->pictures == control::PictureInput::kReference) {
+    if (model.description->pictures.use == control::PictureInput::kReference) {
       request.model = model.id;
       return absl::OkStatus();
     }
-    if (model.description->pictures != control::PictureInput::kNone) others.push_back(QuotedValue(model.id));
+    if (model.description->pictures.use != control::PictureInput::kNone) others.push_back(QuotedValue(model.id));
   }
   return FieldError(
       "model", absl::StrCat(request.model.empty() ? " is not given" : absl::StrCat(" is ", QuotedValue(request.model)),

@@ -171,8 +171,8 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_default_sampler(description.default_sampler);
   message.mutable_samplers()->Add(description.samplers.begin(), description.samplers.end());
   message.mutable_options()->Add(description.options.begin(), description.options.end());
-  message.set_picture_input(std::string(base::EnumName(description.pictures)));
-  message.set_max_pictures(control::MostPictures(description.pictures));
+  message.set_picture_input(std::string(base::EnumName(description.pictures.use)));
+  message.set_max_pictures(description.pictures.most);
   return message;
 }
 

@@ -95,7 +95,9 @@ std::string Url(const ScriptedWebServer& server) {
   return absl::StrCat("http://127.0.0.1:", server.port(), "/check?a=b");
 }
 
-InputCheck::Options OptionsFor(const std::string& url) { return {.url = ParseHttpUrl(url).value()}; }
+InputCheck::Options OptionsFor(const std::string& url) {
+  return {.url = ParseHttpUrl(url).value(), .timeout = absl::Minutes(1)};
+}
 
 void ExpectNotAvailable(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;

@@ -62,6 +62,7 @@ class UrlFetcherTest : public ::testing::Test {
  protected:
   UrlFetcher::Options Options() {
     return {.hosts = {"pictures.example", "*.cdn.example", "private.example", "localhost"},
+            .timeout = absl::Minutes(1),
             .resolver = names_.Resolver(),
             .allow_loopback_for_tests = true};
   }
@@ -349,7 +350,7 @@ TEST(HttpExchangeTest, ConnectsToNoOtherAddressThanThoseGiven) {
   ScriptedWebServer server(Sending(OkAnswer("a")));
   HttpExchange exchange = {.url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", server.port(), "/")).value(),
                            .addresses = {*ParseIpAddress("127.0.0.2")},
-                           .deadline = base::SteadyNow() + absl::Seconds(20),
+                           .deadline = base::SteadyNow() + absl::Minutes(1),
                            .most_body_bytes = 10};
   EXPECT_EQ(Exchange(exchange).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(server.connections(), 0);

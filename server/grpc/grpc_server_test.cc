@@ -346,7 +346,8 @@ TEST_F(GrpcServerTest, ARequestThatTheOperatorsCheckRefusesMakesNoJob) {
   StartWith();
   ScriptedWebServer judge(Sending(OkAnswer(R"({"allowed": false, "reason": "no cats"})")));
   gate_->SetRules({.input_check = std::make_shared<InputCheck>(InputCheck::Options{
-                       .url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", judge.port(), "/")).value()})});
+                       .url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", judge.port(), "/")).value(),
+                       .timeout = absl::Minutes(1)})});
   const auto expect_refused = [](const grpc::ClientContext& context, const grpc::Status& status) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_THAT(status.error_message(), HasSubstr("no cats"));

@@ -356,7 +356,7 @@ TEST(HostilePeerTimeTest, AClientThatTakesNothingIsGivenUp) {
 
 TEST(HostilePeerLimitTest, ConnectionsBeyondTheLimitAreClosedWhereAllHaveARequestUnderWay) {
   HeldReplies held;
-  const auto server = HttpServer::Start({.limits = {.connections = 2}}, held);
+  const auto server = HttpServer::Start({.limits = {.connections = 2, .header_time = absl::Minutes(5)}}, held);
   ASSERT_TRUE(server.ok()) << server.status();
   HttpTestClient first((*server)->port()), second((*server)->port());
   first.Send(kGet);
@@ -412,7 +412,8 @@ class HeldThread final : public HttpHandler {
 // A connection that needs room while the last idle one is closing must wait instead of being refused.
 TEST(HostilePeerLimitTest, RoomThatIsBeingMadeIsRoom) {
   HeldThread handler;
-  const auto server = HttpServer::Start({.connection_threads = 1}, handler);
+  const auto server =
+      HttpServer::Start({.limits = {.header_time = absl::Minutes(5)}, .connection_threads = 1}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   HttpTestClient idle((*server)->port()), busy((*server)->port());
   EXPECT_EQ(idle.Call("GET", "/").status, 200);
@@ -558,7 +559,8 @@ TEST(HostilePeerLimitTest, DrainingLetsARequestUnderWayFinish) {
 
 TEST(HostilePeerLimitTest, EveryAnswerAfterTheDrainBeganSaysThatItsConnectionCloses) {
   HeldReplies held;
-  const auto server = HttpServer::Start({}, held);
+  // Only the drain closes a connection that has not sent anything.
+  const auto server = HttpServer::Start({.limits = {.header_time = absl::Minutes(5)}}, held);
   ASSERT_TRUE(server.ok()) << server.status();
   constexpr size_t kEach = 32;
   std::vector<std::unique_ptr<HttpTestClient>> idle, busy;

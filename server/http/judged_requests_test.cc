@@ -25,7 +25,7 @@ constexpr char kBody[] = R"({"prompt":"a cat"})";
 // An API whose requests the server at `judge` judges.
 class JudgedApi : public ApiFixture {
  public:
-  explicit JudgedApi(const ScriptedWebServer& judge, absl::Duration timeout = absl::Seconds(10)) {
+  explicit JudgedApi(const ScriptedWebServer& judge, absl::Duration timeout = absl::Minutes(1)) {
     gate().SetRules(
         {.input_check = std::make_shared<InputCheck>(InputCheck::Options{
              .url = ParseHttpUrl(absl::StrCat("http://127.0.0.1:", judge.port(), "/")).value(), .timeout = timeout})});
@@ -89,7 +89,7 @@ TEST(JudgedRequestTest, ASlowJudgementDelaysNoOtherCall) {
     released.wait();
     peer.Send(OkAnswer(R"({"allowed": true})"));
   });
-  JudgedApi api(judge, absl::Minutes(1));
+  JudgedApi api(judge);
   std::atomic<int> ended = 0;
   std::vector<std::thread> callers;
   for (int i = 0; i < 16; ++i) {

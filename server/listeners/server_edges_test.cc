@@ -300,6 +300,7 @@ TEST(ServerEdgesTest, TheInputCheckOfTheConfigurationJudgesFromTheNextCallOn) {
   const auto generate = [&client] { return client.Call("POST", "/v1/images/generations", R"({"prompt":"a"})").status; };
   EXPECT_EQ(generate(), 200);
   config.input_check = {.url = absl::StrCat("http://127.0.0.1:", judge.port(), "/"),
+                        .timeout = absl::Minutes(1),
                         .headers_file = folder.Write("headers", "X-Secret: abc\n")};
   EXPECT_TRUE((*edges)->Reload(config).ok());
   EXPECT_EQ(generate(), 400);

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -13,10 +12,12 @@
 #include "absl/time/time.h"
 #include "base/threads/start_thread.h"
 #include "base/time/steady_time.h"
+#include "base/time/watched_time.h"
 
 namespace tessera::server {
 
-// A thread of the watch calls both functions. Heard and is_silent are thread-safe.
+// A thread of the watch calls both functions. Heard and is_silent are thread-safe. What arrived while this process
+// stood still is heard before the other side counts as silent.
 class SilenceWatch final {
  public:
   SilenceWatch(absl::Duration beat, absl::Duration lost_after, std::function<void()> on_beat,
@@ -25,7 +26,6 @@ class SilenceWatch final {
         lost_after_(lost_after),
         on_beat_(std::move(on_beat)),
         on_silence_(std::move(on_silence)),
-        heard_(Now()),
         thread_(base::StartThread([this] { Run(); })) {}
   ~SilenceWatch() {
     {
@@ -39,18 +39,20 @@ class SilenceWatch final {
   SilenceWatch(const SilenceWatch&) = delete;
   SilenceWatch& operator=(const SilenceWatch&) = delete;
 
-  void Heard() { heard_ = Now(); }
+  void Heard() { heard_ = true; }
   bool is_silent() const { return silent_; }
 
  private:
-  static int64_t Now() { return absl::ToInt64Nanoseconds(base::SteadyNow()); }
-
   void Run() {
+    base::WatchedTime time(2 * beat_);
+    absl::Duration heard_at = time.LookAt(base::SteadyNow());
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, absl::ToChronoMilliseconds(beat_), [this] { return ending_; })) {
       lock.unlock();
       on_beat_();
-      if (!silent_ && absl::Nanoseconds(Now() - heard_) > lost_after_) {
+      const absl::Duration now = time.LookAt(base::SteadyNow());
+      if (heard_.exchange(false)) heard_at = now;
+      if (!silent_ && now - heard_at > lost_after_) {
         silent_ = true;
         on_silence_();
       }
@@ -60,7 +62,7 @@ class SilenceWatch final {
 
   const absl::Duration beat_, lost_after_;
   const std::function<void()> on_beat_, on_silence_;
-  std::atomic<int64_t> heard_;  // nanoseconds
+  std::atomic<bool> heard_ = false;  // since the last look
   std::atomic<bool> silent_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

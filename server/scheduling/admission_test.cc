@@ -250,7 +250,7 @@ control::JobParameters WithPictures(std::vector<control::ImageSize> sizes, bool 
 
 TEST(ShapeClasses, DifferByTheTokensOfPicturesThatTheModelLooksAt) {
   control::ModelCost model = Transformer();
-  model.reads_pictures = true;
+  model.references = control::ReferenceFit::kKontext;
   const auto shape = [&](std::vector<control::ImageSize> sizes) { return ShapeOf("m", model, WithPictures(sizes)); };
   EXPECT_EQ(shape({{1024, 1024}}), shape({{2000, 2000}})) << "both are resized to 1024x1024";
   EXPECT_NE(shape({{1024, 1024}}), shape({}));

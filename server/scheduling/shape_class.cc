@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/status/statusor.h"
 #include "control/model/model_cost.h"
 #include "control/parameters/job_parameters.h"
-#include "control/pictures/kontext_size.h"
 
 namespace tessera::server {
 namespace {
@@ -13,13 +11,7 @@ namespace {
 EncodedPictures PicturesOf(const control::ModelCost& cost, const control::JobParameters& job,
                            control::ImageSize image) {
   EncodedPictures pictures;
-  for (const control::PictureUse& picture : job.images) {
-    control::ImageSize size = image;
-    if (cost.reads_pictures) {
-      const absl::StatusOr<control::PictureSize> fitted =
-          control::KontextPictureSize({.width = picture.width, .height = picture.height}, /*auto_resize=*/true);
-      if (fitted.ok()) size = {.height = fitted->height, .width = fitted->width};
-    }
+  for (const control::ImageSize& size : control::EncodedSizes(cost, job, image)) {
     const double pixels = static_cast<double>(size.height) * static_cast<double>(size.width);
     pictures.pixels += pixels;
     pictures.largest = std::max(pictures.largest, pixels);

@@ -36,9 +36,9 @@ control::Frames MadeUp(bool is_mask) {
 
 }  // namespace
 
-absl::StatusOr<ProbePictures> ProbePictures::For(control::PictureInput model) {
+absl::StatusOr<ProbePictures> ProbePictures::For(const control::PictureRules& model) {
   ProbePictures pictures;
-  if (model != control::PictureInput::kFill) return pictures;
+  if (!model.required) return pictures;
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
   std::string name = (parent / "tessera-probe-XXXXXX").string();
@@ -47,8 +47,9 @@ absl::StatusOr<ProbePictures> ProbePictures::For(control::PictureInput model) {
   }
   pictures.folder_ = name;
   ASSIGN_OR_RETURN(const control::PictureUse image, pictures.Write(MadeUp(/*is_mask=*/false)));
-  ASSIGN_OR_RETURN(const control::PictureUse mask, pictures.Write(MadeUp(/*is_mask=*/true)));
   pictures.images_ = {image};
+  if (model.use != control::PictureInput::kFill) return pictures;
+  ASSIGN_OR_RETURN(const control::PictureUse mask, pictures.Write(MadeUp(/*is_mask=*/true)));
   pictures.mask_ = {mask};
   return pictures;
 }

@@ -1,5 +1,5 @@
 // ProbePictures holds a made-up picture and its mask for probes of models that make no image without them
-// (PictureInput::kFill), as files that workers read. The destructor removes them. Movable; used by one thread.
+// (PictureRules::required), as files that workers read. The destructor removes them. Movable; used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "control/parameters/picture_use.h"
 
 namespace tessera::control {
-enum class PictureInput : uint8_t;
 struct Frames;
+struct PictureRules;
 }  // namespace tessera::control
 
 namespace tessera::server {
@@ -20,7 +20,7 @@ namespace tessera::server {
 class ProbePictures final {
  public:
   // Makes the files, always with the same bytes; none for other models. UNAVAILABLE if they cannot be written.
-  static absl::StatusOr<ProbePictures> For(control::PictureInput model);
+  static absl::StatusOr<ProbePictures> For(const control::PictureRules& model);
   ProbePictures(ProbePictures&& other) noexcept
       : folder_(std::exchange(other.folder_, "")), images_(std::move(other.images_)), mask_(std::move(other.mask_)) {}
   ProbePictures& operator=(ProbePictures&&) = delete;

@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 // A process may be stopped briefly, for example by a debugger.
 constexpr absl::Duration kStoppedTimeout = absl::Seconds(1);
+// Progress during a longer gap between two looks is seen only after it.
+constexpr absl::Duration kLongestGap = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -22,6 +24,7 @@ ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegmen
     : ranks_(std::move(ranks)),
       segment_(segment),
       events_(std::move(events)),
+      time_(kLongestGap),
       judge_(ranks_.size()),
       progress_(ranks_.size()),
       thread_(base::StartThread([this] { Watch(); })) {}
@@ -33,7 +36,7 @@ ProgressWatch::~ProgressWatch() {
 
 void ProgressWatch::Watch() {
   while (!ending_) {
-    const absl::Duration now = base::SteadyNow();
+    const absl::Duration now = time_.LookAt(base::SteadyNow());
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].process->WaitForExit(absl::ZeroDuration()) && !ending_) events_.ended(static_cast<int>(rank));
     }

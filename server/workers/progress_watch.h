@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/time/watched_time.h"
 #include "parallel/segment/segment.h"
 #include "server/workers/progress_judge.h"
 #include "server/workers/rank_process.h"
@@ -67,6 +68,7 @@ class ProgressWatch final {
   std::mutex mutex_;
   std::optional<PauseBound> bound_;  // none: no reply is pending; guarded by mutex_
   // Used only by the thread.
+  base::WatchedTime time_;
   ProgressJudge judge_;
   std::vector<RankProgress> progress_;  // of each rank
   absl::Duration stopped_since_;

@@ -137,8 +137,10 @@ inline void ReplaceComponent(const TestFolder& folder, const std::string& compon
 
 // `changes` are fields of the transformer's configuration.
 inline void WriteFullSize(const TestFolder& folder, const std::string& name, const std::string& golden,
-                          const SparseWeights& transformer, const boost::json::object& changes) {
-  std::filesystem::copy("tests/golden/pipelines/" + golden, folder / name, std::filesystem::copy_options::recursive);
+                          const SparseWeights& transformer, const boost::json::object& changes,
+                          const std::string& goldens = "golden") {
+  std::filesystem::copy(absl::StrCat("tests/", goldens, "/pipelines/", golden), folder / name,
+                        std::filesystem::copy_options::recursive);
   ReplaceComponent(folder, name + "/transformer", transformer, "diffusion_pytorch_model", changes);
 }
 

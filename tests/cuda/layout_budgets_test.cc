@@ -20,6 +20,7 @@
 #include "tests/cuda/fake_cuda_fixture.h"
 #include "tests/cuda/full_size_models.h"
 #include "tests/cuda/nccl_calls.h"
+#include "tests/cuda/newer_full_size_models.h"
 #include "tests/support/fault_runs.h"
 
 namespace tessera {
@@ -102,6 +103,9 @@ TEST_P(FullSizeLayoutTest, AStepOfARankCostsWhatTheTableOfItsLayoutSays) {
   constexpr size_t kSteps = 5;
   if (GetParam().model == std::string("flux_dev")) WriteFullSizeFlux(folder_);
   if (GetParam().model == std::string("sd3_medium")) WriteFullSizeSd3(folder_, "sd3_medium", 24, /*norms=*/false);
+  if (GetParam().model == std::string("z_image_turbo")) WriteFullSizeZImage(folder_);
+  if (GetParam().model == std::string("flux2_klein")) WriteFullSizeKlein(folder_);
+  if (GetParam().model == std::string("qwen_image")) WriteFullSizeQwenImage(folder_);
   const Finished run = Run(
       {"generate", "a cat", model(), "--device=cuda", "--dtype=bf16", absl::StrCat("--steps=", kSteps), "--seed=1",
        "--size=1024", "--certify=off", absl::StrCat("--layout=", GetParam().layout), "--output=" + (folder_ / "a.png")},
@@ -143,6 +147,9 @@ std::vector<LayoutBudget> Budgets() {
       {"flux_dev", "tensor=2", 2, 908, kFluxRowProducts},
       {"flux_dev", "pipe=2", 2, 267, 2, 416, 2},
       {"sd3_medium", "cfg=2,ulysses=2", 4, 543, 2 * kSd3Attentions + 3},
+      {"z_image_turbo", "ulysses=2", 2, 1, 1},
+      {"flux2_klein", "ulysses=2", 2, 1, 1},
+      {"qwen_image", "ulysses=2", 2, 1, 1},
   };
   if (IsLongRun()) {
     budgets.push_back({"flux_dev", "ulysses=4", 4, 966, 2 * kFluxAttentions + 1});

@@ -16,6 +16,7 @@
 #include "models/weights/model_folder.h"
 #include "tests/cuda/fake_cuda_fixture.h"
 #include "tests/cuda/full_size_models.h"
+#include "tests/cuda/newer_full_size_models.h"
 #include "tests/support/fault_runs.h"
 
 namespace tessera {
@@ -44,6 +45,9 @@ class StepBudgetTest : public FakeCudaTest, public testing::WithParamInterface<B
     if (model == "sd35_large") WriteFullSizeSd3(folder_, model, 38, /*norms=*/true);
     if (model == "pixart_sigma") WriteFullSizePixartSigma(folder_);
     if (model == "hunyuan") WriteFullSizeHunyuan(folder_);
+    if (model == "z_image_turbo") WriteFullSizeZImage(folder_);
+    if (model == "flux2_klein") WriteFullSizeKlein(folder_);
+    if (model == "qwen_image") WriteFullSizeQwenImage(folder_);
   }
 };
 
@@ -103,7 +107,10 @@ INSTANTIATE_TEST_SUITE_P(
         Budget{.model = "sd3_medium", .operations = 465, .before_steps = 1053, .decoding = 415, .memory_mib = 4925},
         Budget{.model = "sd35_large", .operations = 732, .before_steps = 1137, .decoding = 415, .memory_mib = 16990},
         Budget{.model = "pixart_sigma", .operations = 381, .before_steps = 466, .decoding = 417, .memory_mib = 1850},
-        Budget{.model = "hunyuan", .operations = 714, .before_steps = 797, .decoding = 417, .memory_mib = 4116}),
+        Budget{.model = "hunyuan", .operations = 714, .before_steps = 797, .decoding = 417, .memory_mib = 4116},
+        Budget{.model = "z_image_turbo", .operations = 1, .before_steps = 1, .decoding = 1, .memory_mib = 16000},
+        Budget{.model = "flux2_klein", .operations = 1, .before_steps = 1, .decoding = 1, .memory_mib = 16000},
+        Budget{.model = "qwen_image", .operations = 1, .before_steps = 1, .decoding = 1, .memory_mib = 60000}),
     [](const auto& info) { return info.param.model; });
 
 using WithoutGraphsTest = FakeCudaTest;

@@ -202,12 +202,16 @@ class HealthTest(unittest.TestCase):
     def health(self, *arguments):
         return subprocess.run([DOCKER / "health.sh", *map(str, arguments)], timeout=60).returncode
 
+    def assert_healthy(self, path, port):
+        # As for Docker, one check that had to wait for seconds does not count.
+        self.assertTrue(any(self.health(path, port) == 0 for _ in range(10)), path)
+
     def test_it_is_what_the_server_says(self):
         server = fake_server.Server(TESSERA)
         try:
             admin = server.ports["admin"]
-            self.assertEqual(self.health("/readyz", admin), 0)
-            self.assertEqual(self.health("/livez", admin), 0)
+            self.assert_healthy("/readyz", admin)
+            self.assert_healthy("/livez", admin)
             self.assertEqual(self.health("/nowhere", admin), 1)
         finally:
             server.stop()
@@ -217,7 +221,7 @@ class HealthTest(unittest.TestCase):
         server = fake_server.Server(TESSERA, script="load=error", becomes_ready=False)
         try:
             self.assertEqual(self.health("/readyz", server.ports["admin"]), 1)
-            self.assertEqual(self.health("/livez", server.ports["admin"]), 0)
+            self.assert_healthy("/livez", server.ports["admin"])
         finally:
             server.stop()
 

@@ -93,14 +93,16 @@ class ProgramTest(unittest.TestCase):
         proxy = pod_of(workload)["containers"][1]
         keys = tessera("keys", "me").stdout
         secret = re.search(r"sk-tessera-\S+", keys)[0]
-        with tempfile.TemporaryDirectory() as folder, Server(configuration_of(objects, workload), keys.splitlines()[-1], "127.0.0.1") as server:
+        with tempfile.TemporaryDirectory() as folder, Server(configuration_of(objects, workload), keys.splitlines()[-1], "127.0.0.1") as server, socket.socket() as place:
             subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "tls.key",
                             "-out", "tls.crt", "-subj", "/CN=images.example", "-addext", "subjectAltName=DNS:images.example"],
                            cwd=folder, check=True, capture_output=True)
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
+            # A port that nginx shares with this socket, which keeps it from others and takes no connections.
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            place.bind(("127.0.0.1", 0))
+            port = place.getsockname()[1]
             text = next(texts_mounted(objects, workload, proxy["command"][-1]))
-            for old, new in ((" /tmp/", f" {folder}/"), (f"listen {proxy['ports'][0]['containerPort']} ", f"listen 127.0.0.1:{port} "), ("/etc/tessera/grpc-tls/", f"{folder}/"),
+            for old, new in ((" /tmp/", f" {folder}/"), (f"listen {proxy['ports'][0]['containerPort']} ", f"listen 127.0.0.1:{port} reuseport "), ("/etc/tessera/grpc-tls/", f"{folder}/"),
                              ("127.0.0.1:8081", f"127.0.0.1:{server.ports['grpc']}")):
                 self.assertIn(old, text)
                 text = text.replace(old, new)

@@ -40,9 +40,15 @@ start_server() {
 
 # start_hub NAME: a hub with this model, which ends with this script.
 start_hub() {
+  local model
   [ -z "${HF_ENDPOINT-}" ] || return 0
+  case $1 in
+    */Z-Image-Turbo) model=z_image_turbo ;;
+    */FLUX.2-klein-4B) model=flux2_klein ;;
+    *) fail "$document downloads $1, for which the tests have no small model" ;;
+  esac
   mkfifo "$folder/hub.input" "$folder/hub.output"
-  python3 "$root/tests/pull/serve_model.py" "$1" "$root/tests/golden/pipelines/flux_schnell" <"$folder/hub.input" >"$folder/hub.output" &
+  python3 "$root/tests/pull/serve_model.py" "$1" "$root/tests/golden-newer/pipelines/$model" <"$folder/hub.input" >"$folder/hub.output" &
   exec 8>"$folder/hub.input" 7<"$folder/hub.output"
   read -r HF_ENDPOINT <&7
   export HF_ENDPOINT
@@ -68,7 +74,7 @@ for document in "$@"; do
     [ -z "$unknown" ] || { echo "$document shows a command that is not run: $unknown"; exit 1; }
   fi
   sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E "$commands" | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
-    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/pictures|$root/tests/golden-inputs/images|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|model=FLUX[^ ]*|model=flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
+    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/pictures|$root/tests/golden-inputs/images|g; s|PATH/TO/FLUX.2[^ ]*|$root/tests/golden-newer/pipelines/flux2_klein|; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|model=FLUX[^ ]*|model=flux_dev|; s|PATH/TO/Qwen-Image-Edit[^ ]*|$root/tests/golden-edit/pipelines/qwen_edit_2511|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
     >"$folder/tessera.yaml"

@@ -29,7 +29,7 @@ cmake --build "$place/build" >"$place/log" || fail "build"
 cd "$place"
 printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
   'data_folder: data' >tessera.yaml
-"$build/bin/tessera" serve --fake-workers --fake-script 'step-time=10 pictures=start' --config tessera.yaml >listening 2>log </dev/null &
+"$build/bin/tessera" serve --fake-workers --fake-script 'step-time=200 pictures=start' --config tessera.yaml >listening 2>log </dev/null &
 server=$!
 listens() {
   kill -0 "$server" || fail "the server ended"

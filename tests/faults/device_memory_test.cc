@@ -3,6 +3,7 @@
 // size. In fp32 they take twice as much.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <memory>
 
@@ -78,10 +79,10 @@ TEST_F(DeviceMemoryTest, AnAdoptedGroupKeepsItsBounds) {
   TestServer& server = Make("memory=4096");
   ASSERT_TRUE(server.Start());
   server.WaitUntilReady();
-  const std::vector<pid_t> workers = server.Workers();
-  server.Kill();
-  ASSERT_TRUE(server.Start());
-  server.WaitUntilReady();
+  const std::vector<pid_t> workers = server.ReplaceBy([&] {
+    server.Kill();
+    ASSERT_TRUE(server.Start());
+  });
   EXPECT_EQ(server.Workers(), workers);
   ExpectRefused();
 }
@@ -93,6 +94,8 @@ TEST_F(DeviceMemoryTest, BatchesAreOfWhatIsFreeAndRanksOfOneDeviceShareIt) {
     EXPECT_TRUE(server.Start());
     server.WaitUntilReady();
     EXPECT_EQ(server.Ended(server.Submit("apple", R"(, "n": 4)")), "done");
+    server.process().Signal(SIGTERM);  // a server that has ended has written its whole log
+    EXPECT_EQ(server.process().Wait(), 0);
     return absl::StrContains(server.process().errors(), "change each other");
   };
   EXPECT_FALSE(shares("10000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));

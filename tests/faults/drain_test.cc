@@ -63,6 +63,7 @@ TEST_F(DrainTest, AnswersWaitingCallersAtItsDeadlineAndKeepsTheirJobs) {
   HttpTestClient watcher(server_->port());
   watcher.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   WaitForJobs(4);
+  EXPECT_THAT(watcher.ReadUntil("event: "), HasSubstr("event: ")) << "it is followed before the server ends";
 
   server_->process().Signal(SIGTERM);
   for (const auto* caller : {&plain, &keyed}) {
@@ -71,9 +72,9 @@ TEST_F(DrainTest, AnswersWaitingCallersAtItsDeadlineAndKeepsTheirJobs) {
     EXPECT_THAT(answer.body, HasSubstr(R"("code":"draining")"));
     EXPECT_EQ(answer.Header("Retry-After"), "1");
   }
-  for (HttpTestClient* follower : {stream.get(), &watcher}) {
-    EXPECT_THAT(follower->ReadResponse().body, AllOf(HasSubstr("event: error"), HasSubstr(R"("code":"draining")")));
-  }
+  EXPECT_THAT(stream->ReadResponse().body, AllOf(HasSubstr("event: error"), HasSubstr(R"("code":"draining")")));
+  EXPECT_THAT(watcher.ReadUntil(R"("code":"draining")"),
+              AllOf(HasSubstr("event: error"), HasSubstr(R"("code":"draining")")));
   EXPECT_EQ(server_->process().Wait(), 0);
 
   OpenGate();

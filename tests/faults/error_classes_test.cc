@@ -51,7 +51,7 @@ TEST(ErrorClassesTest, WhatTheWorkerRefusesWhenAJobStartsIsAnErrorOfTheRequest) 
   const std::string job = server.Submit("hemlock");
   EXPECT_EQ(server.Ended(job), "failed");
   EXPECT_EQ(boost::json::serialize(server.Get(job).at("error")), error);
-  EXPECT_THAT(server.process().errors(), HasSubstr(R"("error":"INVALID_ARGUMENT")"));
+  server.WaitUntilLogged(R"("error":"INVALID_ARGUMENT")");
   // The error is stored in the job record, not only in the process that observed it.
   server.Kill();
   ASSERT_TRUE(server.Start());

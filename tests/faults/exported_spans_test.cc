@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -24,7 +27,8 @@ constexpr char kParent[] = "b7ad6b7169203331";
 
 class ExportedSpansTest : public ::testing::Test {
  protected:
-  TestServer& Start(const std::string& more = "") {
+  // With a long timeout no span is sent a second time.
+  TestServer& Start(const std::string& more = ", timeout: 60s") {
     server_ = std::make_unique<TestServer>(
         TestServerOptions{.worker = FAKE_WORKER,
                           .fake_workers = true,
@@ -70,6 +74,14 @@ class ExportedSpansTest : public ::testing::Test {
     return spans;
   }
 
+  // A server that ends gives what is left of its spans little time.
+  void WaitUntilReceived(const std::string& job, const std::vector<std::string>& names) const {
+    WaitUntil("the spans of " + job, [&] {
+      const std::map<std::string, boost::json::object> spans = SpansOf(job);
+      return std::ranges::all_of(names, [&](const std::string& name) { return spans.contains(name); });
+    });
+  }
+
   std::string Received() const {
     std::string all;
     for (const SpanReceiver::Request& request : receiver_.Requests()) absl::StrAppend(&all, request.body);
@@ -90,6 +102,7 @@ TEST_F(ExportedSpansTest, ShowACallItsImagesAndTheirStagesInTheTraceOfTheCaller)
   TestServer& server = Start();
   const std::string job = Submit(R"({"prompt": "secret words", "n": 2})", "01");
   EXPECT_EQ(server.Ended(job), "done");
+  WaitUntilReceived(job, {"POST /v1/jobs ", "image 0", "image 1"});
   EXPECT_EQ(server.Terminate(), 0);
 
   EXPECT_THAT(Received(), AllOf(Not(HasSubstr("secret")), HasSubstr("service.name")));
@@ -128,6 +141,11 @@ TEST_F(ExportedSpansTest, KeepTheTraceOfAJobThatTheNextServerContinues) {
   server.Write("gate", "");
   ASSERT_TRUE(server.Start());
   EXPECT_EQ(server.Ended(job), "done");
+  WaitUntil("the image's span", [&] {
+    return std::ranges::any_of(receiver_.Spans(), [&](const boost::json::object& span) {
+      return Text(span, "tessera.job.id") == job && Field(span, "name") == "image";
+    });
+  });
   EXPECT_EQ(server.Terminate(), 0);
   std::vector<boost::json::object> images, decodings;
   for (const boost::json::object& span : receiver_.Spans()) {
@@ -143,10 +161,11 @@ TEST_F(ExportedSpansTest, KeepTheTraceOfAJobThatTheNextServerContinues) {
 }
 
 TEST_F(ExportedSpansTest, AreNotMadeIfTheCallerSaysSo) {
-  TestServer& server = Start(", sampling_ratio: 0");
+  TestServer& server = Start(", timeout: 60s, sampling_ratio: 0");
   const std::string silent = Submit(R"({"prompt": "apple"})", "00"), own = server.Submit("apple"),
                     recorded = Submit(R"({"prompt": "apple"})", "01");
   for (const std::string& job : {silent, own, recorded}) EXPECT_EQ(server.Ended(job), "done");
+  WaitUntilReceived(recorded, {"image 0"});
   EXPECT_EQ(server.Terminate(), 0);
   EXPECT_THAT(SpansOf(silent), SizeIs(0));
   EXPECT_THAT(SpansOf(own), SizeIs(0));
@@ -156,6 +175,8 @@ TEST_F(ExportedSpansTest, AreNotMadeIfTheCallerSaysSo) {
 TEST_F(ExportedSpansTest, DelayNeitherJobsNorTheEndWhenTheReceiverIsSilent) {
   receiver_.Answer(std::vector<std::string>(100, SpanReceiver::kNoAnswer));
   TestServer& server = Start(", queued_spans: 64, batch_spans: 8, timeout: 1h");
+  EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
+  WaitUntil("a first batch, which no longer waits", [&] { return receiver_.RequestCount() == 1; });
   std::vector<std::string> jobs;
   for (int i = 0; i < 20; ++i) jobs.push_back(server.Submit("apple"));
   for (const std::string& job : jobs) EXPECT_EQ(server.Ended(job), "done");

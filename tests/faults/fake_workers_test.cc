@@ -122,12 +122,15 @@ TEST_F(FakeWorkersTest, PromptsAskForTrouble) {
 
 TEST_F(FakeWorkersTest, OutliveAServerThatIsKilled) {
   TestServer& server = Start("");
-  server.options().script = absl::StrCat("step-time=0 loads=", server.folder(), "/loads");
-  server.Kill();
-  ASSERT_TRUE(server.Start()) << "with workers that it did not start";
-  server.WaitUntilReady();
+  const std::string loads = server.folder() + "/loads";
+  server.options().script = absl::StrCat("step-time=0 loads=", loads);
+  server.ReplaceBy([&] {
+    std::filesystem::remove(loads);
+    server.Kill();
+    ASSERT_TRUE(server.Start()) << "with workers that it did not start";
+  });
   EXPECT_EQ(server.Ended(server.Submit("apple")), "done");
-  EXPECT_FALSE(std::filesystem::exists(server.folder() + "/loads")) << "those of the server before were adopted";
+  EXPECT_FALSE(std::filesystem::exists(loads)) << "those of the server before were adopted";
 }
 
 TEST_F(FakeWorkersTest, WithoutAConfigurationServeOneModelUnderTheNamesThatClientsUse) {

@@ -49,7 +49,9 @@ class FullDiskTest : public ::testing::Test {
       return error ? 0 : bytes;
     };
     // One job at a time: jobs that wait would fill the log again after its restart.
-    const auto run = [&] { EXPECT_EQ(server_.Ended(server_.Submit("x", absl::StrCat(kSmall, R"(, "n": 10)"))), "done"); };
+    const auto run = [&] {
+      EXPECT_EQ(server_.Ended(server_.Submit("x", absl::StrCat(kSmall, R"(, "n": 10)"))), "done");
+    };
     while (log_bytes() < kLogInUse && !HasFailure()) run();
     for (uintmax_t before = 0; before < log_bytes() && !HasFailure();) {
       before = log_bytes();

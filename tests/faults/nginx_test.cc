@@ -46,10 +46,21 @@ std::string Nginx() {
   return "";
 }
 
-uint16_t FreePort() {
-  asio::io_context context;
-  return tcp::acceptor(context, {asio::ip::address_v4::loopback(), 0}).local_endpoint().port();
-}
+// A free port for a server that shares it (SO_REUSEPORT). The socket, which takes no connections, keeps it from others.
+class OwnPort {
+ public:
+  OwnPort() {
+    const int on = 1;
+    setsockopt(socket_.native_handle(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+    socket_.bind({asio::ip::address_v4::loopback(), 0});
+  }
+
+  uint16_t number() const { return socket_.local_endpoint().port(); }
+
+ private:
+  asio::io_context context_;
+  tcp::acceptor socket_{context_, tcp::v4()};
+};
 
 // Returns the indented lines of the document from "server {" on.
 std::string Example(const std::string& document) {
@@ -115,12 +126,11 @@ class NginxTest : public ::testing::Test {
         "behind_proxy: true\nhosts: [images.example]\npublic_url: \"https://images.example\"\n";
     ASSERT_TRUE(server_.Start());
     server_.WaitUntilReady();
-    port_ = FreePort();
     const server::TlsCertificates::Files files = {.certificate_chain = certificate_,
                                                   .private_key = certificate_ + ".key"};
     WriteSelfSigned(kHost, files);
     std::string site = Example(document);
-    Replace(site, "listen 443 ", absl::StrCat("listen 127.0.0.1:", port_, " "));
+    Replace(site, "listen 443 ", absl::StrCat("listen 127.0.0.1:", port_, " reuseport "));
     Replace(site, "/etc/ssl/images.pem", files.certificate_chain);
     Replace(site, "/etc/ssl/images.key", files.private_key);
     Replace(site, "127.0.0.1:8080", absl::StrCat("127.0.0.1:", server_.port()));
@@ -161,7 +171,8 @@ class NginxTest : public ::testing::Test {
 
   TestServer server_;
   const std::string certificate_ = server_.folder() + "/images.pem";
-  uint16_t port_ = 0;
+  const OwnPort own_port_;
+  const uint16_t port_ = own_port_.number();
   std::unique_ptr<ChildProcess> nginx_;
 };
 

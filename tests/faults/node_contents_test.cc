@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/image/image_file.h"
 #include "tests/faults/node_cluster.h"
@@ -111,12 +112,14 @@ class NodeContentsTest : public ::testing::Test {
     for (const char* name : {"node-a", "node-b"}) EXPECT_TRUE(Bytes(CopyOf(name)) == original) << name;
   }
   void ExpectDamageLogged(const std::string& name) {
-    EXPECT_THAT(cluster_.node(name).errors(), HasSubstr(absl::StrCat("content ", digest_, " was damaged on the disk")));
+    const std::string text = absl::StrCat("content ", digest_, " was damaged on the disk");
+    EXPECT_TRUE(WaitUntil(text, [&] { return absl::StrContains(cluster_.node(name).errors(), text); }))
+        << cluster_.node(name).errors();
   }
 
   const TestFolder adapters_;
   NodeCluster cluster_{{.groups = GroupsHereAndThere(),
-                        .nodes = "beat: 100ms, lost_after: 2s, join_wait: 1s",
+                        .nodes = "beat: 100ms, lost_after: 60s, join_wait: 1s",  // no node is lost by silence
                         .settings = absl::StrCat("adapter_folder: ", adapters_.path(), "\n")}};
   std::string digest_;
   std::vector<uint8_t> here_;

@@ -114,11 +114,19 @@ class NodeFaultsTest : public ::testing::Test {
             {.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = kind});
       }
     }
-    WaitUntil("a job that runs", [&] {
-      return std::ranges::any_of(oracle_.jobs, [&](const KillOracle::Acknowledged& job) {
-        return cluster_.server().StatusOf(job.id) == "running";
-      });
+    // Those of Learn have ended before.
+    WaitUntil("a job that has begun", [&] {
+      return std::any_of(
+          oracle_.jobs.begin() + KillOracle::kKinds, oracle_.jobs.end(),
+          [&](const KillOracle::Acknowledged& job) { return cluster_.server().StatusOf(job.id) != "queued"; });
     });
+  }
+
+  // Returns the only rank on a node, which may have been lost for a moment on a slow machine.
+  pid_t RankOn(const std::string& name) {
+    std::vector<pid_t> workers;
+    WaitUntil("a rank on " + name, [&] { return (workers = cluster_.Workers(name)).size() == 1; });
+    return workers.size() == 1 ? workers[0] : -1;
   }
 
   void ExpectNothingLost() {
@@ -142,6 +150,9 @@ class NodeFaultsTest : public ::testing::Test {
     }
     ADD_FAILURE() << "no " << name << " in " << info;
     return {{"state", ""}, {"epoch", 0}};
+  }
+  void WaitForState(const std::string& node, const std::string& state) {
+    WaitUntil(absl::StrCat(node, " is ", state), [&] { return InfoOf(node).at("state").as_string() == state; });
   }
   std::string LogOfServer() { return cluster_.server().process().errors(); }
 
@@ -187,10 +198,10 @@ TEST_F(NodeFaultsTest, NoJobIsLostWhenAllOfANodeIsKilledAndComesBack) {
 TEST_F(NodeFaultsTest, ARankThatDiesEndsItsGroupAndNoNode) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(SubmitAll());
-  const std::vector<pid_t> workers = cluster_.Workers("node-a");
-  ASSERT_EQ(workers.size(), 1u);
-  kill(workers[0], SIGKILL);
-  ASSERT_TRUE(WaitUntilGone(workers[0]));
+  const pid_t rank = RankOn("node-a");
+  ASSERT_GT(rank, 0);
+  kill(rank, SIGKILL);
+  ASSERT_TRUE(WaitUntilGone(rank));
   ExpectNothingLost();
   EXPECT_EQ(cluster_.node("node-a").output(), "{\"event\":\"joined\",\"node\":\"node-a\"}\n") << "it joined once";
 }
@@ -217,16 +228,17 @@ TEST_F(NodeFaultsTest, AProcessThatWasLostWhileItWasStoppedMayNotComeBackAfterIt
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(SubmitAll());
   ChildProcess& stopped = cluster_.node("node-b");
-  const std::vector<pid_t> ranks = cluster_.Workers("node-b");
-  ASSERT_EQ(ranks.size(), 1u);
+  const pid_t rank = RankOn("node-b");
+  ASSERT_GT(rank, 0);
   StopProcess(stopped.pid());
   WaitUntilLogged("is lost with its node: it sent nothing for 2s");
+  WaitForState("node-b", "lost");
   cluster_.Run("node-b");
   ASSERT_TRUE(cluster_.HasJoined("node-b"));
   stopped.Signal(SIGCONT);
   EXPECT_NE(stopped.Wait(), 0);
   EXPECT_THAT(stopped.errors(), HasSubstr("a newer process with that name has joined"));
-  EXPECT_TRUE(WaitUntilGone(ranks[0]));
+  EXPECT_TRUE(WaitUntilGone(rank));
   WaitUntilLogged("node 'node-b' is refused: a newer process with that name has joined");
   ExpectNothingLost();
 }
@@ -268,17 +280,18 @@ class NodeLinksTest : public NodeFaultsTest {
 TEST_F(NodeLinksTest, NoJobIsLostWhenTheLinkOfAHostIsDownAndUpAgain) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(SubmitAll());
+  // Its state may be another one for a moment: a machine that stands still for two seconds looks like a lost link.
+  WaitForState("node-b", "joined");
   const boost::json::object joined = InfoOf("node-b");
-  EXPECT_EQ(joined.at("state").as_string(), "joined");
   EXPECT_EQ(joined.at("devices"), boost::json::value({"cpu:0"}));
   (*hosts_)->SetLink("node-b", false);
   WaitUntilLogged("is lost with its node: it sent nothing for 2s");
-  EXPECT_EQ(InfoOf("node-b").at("state").as_string(), "lost");
-  EXPECT_EQ(InfoOf("node-a").at("state").as_string(), "joined");
+  WaitForState("node-b", "lost");
+  WaitForState("node-a", "joined");
   WaitUntil("the end of its workers", [&] { return cluster_.Workers("node-b").empty(); });
   (*hosts_)->SetLink("node-b", true);
   EXPECT_TRUE(cluster_.node("node-b").WaitForOutput(kJoinedTwice));
-  EXPECT_EQ(InfoOf("node-b").at("state").as_string(), "joined");
+  WaitForState("node-b", "joined");
   EXPECT_GT(InfoOf("node-b").at("epoch").as_int64(), joined.at("epoch").as_int64());
   ExpectNothingLost();
 }
@@ -297,6 +310,16 @@ class NodeRefusalsTest : public ::testing::Test {
     EXPECT_THAT(errors, Not(HasSubstr("ssl_")));
     EXPECT_THAT(errors, Not(HasSubstr("ipv4:")));
     WaitUntil(why, [&] { return absl::StrContains(cluster_.server().process().errors(), why); });
+  }
+
+  // Runs the node until it gives up with this error. To a node, a server that stands still for a second is absent.
+  void ExpectGivesUp(const std::string& name, const NodeCluster::Node& node, const std::string& why) {
+    std::string errors;
+    const bool given_up = WaitUntil(why, [&] {
+      errors = cluster_.ErrorsOf(name, node);
+      return absl::StrContains(errors, why);
+    });
+    EXPECT_TRUE(given_up) << errors;
   }
 
   NodeCluster cluster_;
@@ -323,7 +346,7 @@ TEST_F(NodeRefusalsTest, NamesThatCannotBeResolvedAndHostsThatDoNotAnswer) {
 TEST_F(NodeRefusalsTest, AnAuthorityThatIsNotTheServers) {
   ASSERT_TRUE(cluster_.Start());
   cluster_.WriteFiles("node-a", TestAuthority("another authority"));
-  EXPECT_THAT(cluster_.ErrorsOf("node-a", {.join_timeout = "1"}), HasSubstr("has no valid certificate"));
+  ExpectGivesUp("node-a", {.join_timeout = "1"}, "has no valid certificate");
 }
 
 TEST_F(NodeRefusalsTest, ANodesCertificateOfAnotherAuthority) {
@@ -351,7 +374,7 @@ TEST_F(NodeRefusalsTest, CertificatesThatHaveExpired) {
   ASSERT_EQ(cluster_.server().Terminate(), 0);
   cluster_.WriteFiles("", cluster_.authority(), /*seconds=*/-60);
   ASSERT_TRUE(cluster_.Start());
-  EXPECT_THAT(cluster_.ErrorsOf("node-b", {.join_timeout = "1"}), HasSubstr("not be expired, and name the host"));
+  ExpectGivesUp("node-b", {.join_timeout = "1"}, "not be expired, and name the host");
 }
 
 TEST_F(NodeRefusalsTest, ATokenFileWithoutAToken) {

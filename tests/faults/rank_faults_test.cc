@@ -194,10 +194,12 @@ TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreReportedAndTheNextGroupGives
 TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
   std::mt19937 random(7);
   for (int i = 0; i < 5; ++i) {
-    ChildProcess controller({.arguments = {TESSERA_EXECUTABLE, "generate", "red apple", "--layout", "cfg=2",
-                                           "--certify", "off", "--json", "--steps", "50", "-o", folder_ / "x.png"},
-                             .folder = folder_.path(),
-                             .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_.path()}}});
+    // The image takes so long that it is not done when the controller is killed.
+    ChildProcess controller(
+        {.arguments = {TESSERA_EXECUTABLE, "generate", "red apple", "--layout", "cfg=2", "--certify", "off", "--json",
+                       "--steps", "500", "--size", "256x256", "-o", folder_ / "x.png"},
+         .folder = folder_.path(),
+         .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_.path()}}});
     std::vector<pid_t> workers;
     ASSERT_TRUE(WaitUntil("two workers", [&] {
       workers = ProcessesWith(REAL_WORKER, "XDG_RUNTIME_DIR", folder_.path());

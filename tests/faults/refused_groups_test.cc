@@ -155,7 +155,7 @@ TEST_F(ReplacedWeightsTest, AReplicaWithOtherWeightsIsRefusedUntilTheOldOnesAreB
   kill(server_->Workers().front(), SIGKILL);
   ASSERT_NO_FATAL_FAILURE(WaitForARefusal());
   EXPECT_THAT(boost::json::serialize(Refused().front()), AllOf(HasSubstr("aaaa"), HasSubstr("bbbb")));
-  EXPECT_THAT(server_->process().errors(), HasSubstr("the model's files were replaced"));
+  server_->WaitUntilLogged("the model's files were replaced");
   for (int i = 0; i < 4; ++i) EXPECT_THAT(Picture(), HasSubstr("Weights hash: aaaa"));
   Replace("aaaa");
   for (const size_t group : {0, 1}) WaitForState(group, "ready");

@@ -19,9 +19,10 @@ using ::testing::Not;
 
 class ReloadTest : public ::testing::TestWithParam<bool> {
  protected:
-  void Start(const std::string& settings = "", const std::string& script = "") {
-    server_ = std::make_unique<TestServer>(TestServerOptions{
-        .worker = FAKE_WORKER, .script = script, .groups = {"{model: TINY, layout: serial}"}, .settings = settings});
+  void Start(const std::string& settings = "") {
+    server_ = std::make_unique<TestServer>(
+        TestServerOptions{.worker = FAKE_WORKER, .groups = {"{model: TINY, layout: serial}"}, .settings = settings});
+    server_->options().script = absl::StrCat("gate=", server_->folder(), "/gate");
     if (!GetParam()) server_->options().arguments = {"--no-supervisor"};
     ASSERT_TRUE(server_->Start());
     server_->WaitUntilReady();
@@ -151,14 +152,14 @@ TEST_P(ReloadTest, GroupsComeAndGoAndTheSameOnesStay) {
 }
 
 TEST_P(ReloadTest, AGroupThatGoesFinishesWhatItHasAndWhatWaitsForItFails) {
-  ASSERT_NO_FATAL_FAILURE(Start("", "step-time=5"));
+  ASSERT_NO_FATAL_FAILURE(Start());
   const std::string config = Config();
   server_->Write("tessera.yaml",
                  absl::StrCat(config, "  - {model: ", server_->folder(), "/models/other, layout: serial}\n"));
   HangUp();
   WaitUntil("the new group", [&] { return StatusOf(R"(, "model": "other")") == 202; });
   // The two jobs have different sizes, so the second waits for the first.
-  const std::string runs = server_->Submit("apple", R"(, "model": "other", "num_inference_steps": 200)");
+  const std::string runs = server_->Submit("gated apple", R"(, "model": "other", "num_inference_steps": 200)");
   WaitUntil("running", [&] { return server_->StatusOf(runs) == "running"; });
   const TestResponse waiting = server_->Call(
       "POST", "/v1/jobs", R"({"prompt": "x", "size": "32x32", "model": "other", "num_inference_steps": 900})");
@@ -166,6 +167,7 @@ TEST_P(ReloadTest, AGroupThatGoesFinishesWhatItHasAndWhatWaitsForItFails) {
   const std::string waits(boost::json::parse(waiting.body).at("id").as_string());
   server_->Write("tessera.yaml", config);
   HangUp();
+  server_->Write("gate", "");
   EXPECT_EQ(server_->Ended(waits), "failed");
   EXPECT_THAT(boost::json::serialize(server_->Get(waits)), HasSubstr("no longer served"));
   EXPECT_EQ(server_->Ended(runs), "done");

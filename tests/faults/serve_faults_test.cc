@@ -242,7 +242,7 @@ TEST_F(ServeFaultsTest, AModelThatIsGoneIsNamedAtTheStart) {
   EXPECT_THAT(server.ErrorsOfStart(), HasSubstr("tiny-gone"));
   TestServer with_missing({.worker = FAKE_WORKER, .groups = {"{model: TINY}", "{model: TINY-gone}"}});
   ASSERT_TRUE(with_missing.Start());
-  EXPECT_THAT(with_missing.process().errors(), HasSubstr("tiny-gone"));
+  with_missing.WaitUntilLogged("tiny-gone");
   EXPECT_EQ(with_missing.Ended(with_missing.Submit("apple")), "done");
 }
 

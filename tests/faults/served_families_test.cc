@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "tests/faults/test_server.h"
 
@@ -40,6 +43,41 @@ TEST(ServedFamiliesTest, ModelsOfNewerFamiliesMakeImages) {
   EXPECT_EQ(short_schedule.status, 400) << short_schedule.body;
   EXPECT_THAT(short_schedule.body, HasSubstr("take at least 2 steps"));
 }
+
+#if DECODES_PICTURES
+// Returns a picture as a request has it.
+std::string Picture(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  EXPECT_FALSE(bytes.empty()) << file;
+  return absl::StrCat(R"({"data": ")", absl::Base64Escape(bytes), "\"}");
+}
+
+TEST(ServedFamiliesTest, AModelThatEditsPicturesTakesUpToThree) {
+  const std::string pipelines = std::filesystem::current_path().string() + "/tests/golden-edit/pipelines/";
+  TestServerOptions options{.worker = REAL_WORKER};
+  options.groups.push_back(absl::StrCat("{model: ", pipelines, "qwen_edit_2511, name: edit, threads: 1}"));
+  TestServer server(options);
+  ASSERT_TRUE(server.Start());
+  server.WaitUntilReady();
+  const std::string tiny = Picture("tests/golden-edit/images/tiny.png");
+  const auto body = [&](const std::string& images) {
+    return absl::StrCat(
+        R"({"prompt": "a red hat", "negative_prompt": "blurred", "true_cfg_scale": 3, "size": "64x64", )",
+        R"("num_inference_steps": 2, "images": [)", images, "]}");
+  };
+  const TestResponse accepted = server.Call("POST", "/v1/jobs", body(absl::StrCat(tiny, ", ", tiny)));
+  ASSERT_EQ(accepted.status, 202) << accepted.body;
+  EXPECT_EQ(server.Ended(std::string(boost::json::parse(accepted.body).at("id").as_string())), "done");
+  const TestResponse none = server.Call("POST", "/v1/jobs", body(""));
+  EXPECT_EQ(none.status, 400);
+  EXPECT_THAT(none.body, HasSubstr("this model edits images"));
+  const TestResponse many =
+      server.Call("POST", "/v1/jobs", body(absl::StrCat(tiny, ", ", tiny, ", ", tiny, ", ", tiny)));
+  EXPECT_EQ(many.status, 400);
+  EXPECT_THAT(many.body, HasSubstr("at most 3"));
+}
+#endif
 
 }  // namespace
 }  // namespace tessera

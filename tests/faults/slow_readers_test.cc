@@ -36,6 +36,7 @@ class SlowReadersTest : public ::testing::Test {
                  .script = "step-time=0",
                  .fake_workers = true,
                  .groups = {"{model: nowhere}"},
+                 .settings = "limits: {write_time: 10m}\n",  // longer than a slow machine takes for a test
                  .arguments = {"--no-supervisor"}}) {}
 
   // Starts a server with a stored image of `bytes` bytes.

@@ -1,5 +1,5 @@
 // Crashes `tessera serve`. Its supervisor starts the next server, which must find and finish the work.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,61 +10,54 @@
 namespace tessera {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-
 TestServerOptions Options() {
   return {.worker = FAKE_WORKER, .script = "", .groups = {"{model: TINY, layout: serial}"}};
 }
 
-// Starts a server and waits until it has served a job. Sets `worker` to its worker.
-void StartWarm(TestServer& server, pid_t& worker) {
+// Starts a server and waits until it has served a job.
+void StartWarm(TestServer& server) {
   ASSERT_TRUE(server.Start());
   server.WaitUntilReady();
   EXPECT_EQ(server.Ended(server.Submit("warm up")), "done");
-  const std::vector<pid_t> workers = server.Workers();
-  ASSERT_EQ(workers.size(), 1u);
-  worker = workers[0];
+  ASSERT_EQ(server.Workers().size(), 1u);
 }
 
 TEST(SupervisionTest, ACrashedServerIsBackOnItsPortsWithItsWorkersAndItsJobs) {
   TestServer server(Options());
-  pid_t worker = 0;
-  ASSERT_NO_FATAL_FAILURE(StartWarm(server, worker));
+  ASSERT_NO_FATAL_FAILURE(StartWarm(server));
   std::vector<std::string> jobs;
   for (int i = 0; i < 5; ++i) jobs.push_back(server.Submit("apple", R"(, "num_inference_steps": 500)"));
-  server.CrashServingProcess(SIGABRT);
+  const std::vector<pid_t> workers = server.ReplaceBy([&] { server.CrashServingProcess(SIGABRT); });
   for (const std::string& job : jobs) EXPECT_EQ(server.Ended(job), "done");
-  EXPECT_THAT(server.Workers(), ElementsAre(worker));
+  EXPECT_EQ(server.Workers(), workers);
   EXPECT_EQ(server.Terminate(), 0);
 }
 
 TEST(SupervisionTest, CrashesOfEveryServerInTurnLoseNothing) {
   TestServer server(Options());
-  pid_t worker = 0;
-  ASSERT_NO_FATAL_FAILURE(StartWarm(server, worker));
+  ASSERT_NO_FATAL_FAILURE(StartWarm(server));
   const std::string job = server.Submit("apple", R"(, "num_inference_steps": 1000)");
   for (int crash = 0; crash < 4; ++crash) {
-    server.CrashServingProcess(SIGABRT);
-    server.WaitUntilReady();  // the workers have a server again
+    const std::vector<pid_t> workers = server.ReplaceBy([&] { server.CrashServingProcess(SIGABRT); });
+    EXPECT_EQ(server.Workers(), workers);
   }
   EXPECT_EQ(server.Ended(job), "done");
-  EXPECT_THAT(server.Workers(), ElementsAre(worker));
-  EXPECT_THAT(server.process().errors(), HasSubstr("signal 6"));
+  server.WaitUntilLogged("signal 6");
   EXPECT_EQ(server.Terminate(), 0);
 }
 
 TEST(SupervisionTest, TheServingProcessEndsWithItsSupervisorAndTheNextServerAdopts) {
   TestServer server(Options());
-  pid_t worker = 0;
-  ASSERT_NO_FATAL_FAILURE(StartWarm(server, worker));
-  const std::optional<pid_t> serving = server.ServingProcess();
-  ASSERT_TRUE(serving.has_value());
-  server.Kill();
-  EXPECT_TRUE(WaitUntilGone(*serving));
-  ASSERT_TRUE(server.Start());
+  ASSERT_NO_FATAL_FAILURE(StartWarm(server));
+  const std::vector<pid_t> workers = server.ReplaceBy([&] {
+    const std::optional<pid_t> serving = server.ServingProcess();
+    ASSERT_TRUE(serving.has_value());
+    server.Kill();
+    EXPECT_TRUE(WaitUntilGone(*serving));
+    ASSERT_TRUE(server.Start());
+  });
   EXPECT_EQ(server.Ended(server.Submit("again")), "done");
-  EXPECT_THAT(server.Workers(), ElementsAre(worker));
+  EXPECT_EQ(server.Workers(), workers);
   EXPECT_EQ(server.Terminate(), 0);
 }
 

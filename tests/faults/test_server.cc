@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/time/steady_time.h"
 
 namespace tessera {
 
@@ -108,6 +109,11 @@ void TestServer::WaitUntilReady() {
   WaitUntil("ready", [this] { return Call("GET", "/readyz").status == 200; });
 }
 
+void TestServer::WaitUntilLogged(const std::string& text) const {
+  const bool logged = WaitUntil(text, [&] { return absl::StrContains(process_->errors(), text); });
+  EXPECT_TRUE(logged) << "the server logged:\n" << process_->errors();
+}
+
 void TestServer::Kill() {
   process_->Signal(SIGKILL);
   process_->Wait();
@@ -130,6 +136,18 @@ void TestServer::CrashServingProcess(int signal) const {
   ASSERT_TRUE(serving.has_value());
   kill(*serving, signal);
   ASSERT_TRUE(WaitUntilGone(*serving));
+}
+
+std::vector<pid_t> TestServer::ReplaceBy(const std::function<void()>& change) {
+  std::vector<pid_t> workers;
+  absl::Duration began;
+  do {
+    workers = Workers();
+    began = base::SteadyNow();
+    change();
+    WaitUntilReady();
+  } while (base::SteadyNow() - began > absl::Seconds(5) && !::testing::Test::HasFailure());
+  return workers;
 }
 
 int TestServer::Terminate() {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <boost/json.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,11 +53,17 @@ class TestServer {
   void Kill();      // sends SIGKILL and waits for the end of the process
   int Terminate();  // sends SIGTERM and returns the exit code
   ChildProcess& process() { return *process_; }
+  // Waits until the log has this text: a thread writes it, perhaps later than the server has answered.
+  void WaitUntilLogged(const std::string& text) const;
   // Returns the serving process, which is a child of the supervisor process(). No value and a failed test if there is
   // none.
   std::optional<pid_t> ServingProcess() const;
   // Kills the serving process with `signal` and asserts that it ends.
   void CrashServingProcess(int signal) const;
+  // Calls `change`, which ends the server or its serving process and lets the next one start, and waits until that is
+  // ready; again and again until this took less than half of the time that workers have to be adopted. Returns the
+  // workers before the last change.
+  std::vector<pid_t> ReplaceBy(const std::function<void()>& change);
   // Starts a server that must fail to start, and returns its error output.
   std::string ErrorsOfStart();
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/calls/api_keys.h"
@@ -26,7 +27,7 @@ constexpr char kTwoRanks[] = "{model: nowhere, layout: \"cfg=2\"}";
 
 class UsageTest : public CommandLineTest {
  protected:
-  UsageTest()
+  explicit UsageTest(const std::string& step_milliseconds = "5")
       : server_({.worker = FAKE_WORKER,
                  .fake_workers = true,
                  .groups = {kTwoRanks},
@@ -39,7 +40,7 @@ class UsageTest : public CommandLineTest {
     }
     server_.Write("keys.txt", keys_);
     server_.options().settings = absl::StrCat("keys_file: ", server_.folder(), "/keys.txt\nkey_metrics: true\n");
-    server_.options().script = absl::StrCat("step-time=5 gate=", server_.folder(), "/gate");
+    server_.options().script = absl::StrCat("step-time=", step_milliseconds, " gate=", server_.folder(), "/gate");
     EXPECT_TRUE(server_.Start());
     server_.WaitUntilReady();
   }
@@ -114,8 +115,11 @@ TEST_F(UsageTest, IsCountedByKeyAndSurvivesARestart) {
   EXPECT_EQ(Call(bob_, "GET", "/v1/usage?key=alice").status, 400);
   EXPECT_EQ(HttpTestClient(server_.port()).Call("GET", "/v1/usage").status, 401);
 
-  const std::string metrics = HttpTestClient(server_.admin_port()).Call("GET", "/metrics").body;
-  EXPECT_THAT(metrics, HasSubstr("tessera_usage_images_total{key=\"alice\",model=\"nowhere\"} 4\n"));
+  // An image is counted there after its job is done.
+  WaitUntil("alice's images in the metrics", [&] {
+    return absl::StrContains(HttpTestClient(server_.admin_port()).Call("GET", "/metrics").body,
+                             "tessera_usage_images_total{key=\"alice\",model=\"nowhere\"} 4\n");
+  });
 
   server_.Kill();
   ASSERT_TRUE(server_.Start());
@@ -160,7 +164,13 @@ TEST_F(UsageTest, OfAnImageThatIsMadeAgainIsCountedOnce) {
   EXPECT_EQ(server_.Terminate(), 0);
 }
 
-TEST_F(UsageTest, OfAnImageThatIsCancelledOrFailsHasTheStepsThatRan) {
+// An image of 500 steps takes longer than the test.
+class LongUsageTest : public UsageTest {
+ protected:
+  LongUsageTest() : UsageTest("100") {}
+};
+
+TEST_F(LongUsageTest, OfAnImageThatIsCancelledOrFailsHasTheStepsThatRan) {
   const std::string cancelled = Submit(alice_, R"({"prompt": "apple", "num_inference_steps": 500})");
   WaitUntil("it has made steps", [&] {
     return boost::json::parse(Call(alice_, "GET", "/v1/jobs/" + cancelled).body).at("steps_done").as_int64() >= 2;

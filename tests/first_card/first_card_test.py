@@ -236,7 +236,7 @@ class FirstCardTest(unittest.TestCase):
         self.archive()
 
     def test_a_program_that_takes_too_long_is_ended_and_has_failed(self):
-        _, rows, _ = self.visit("--seconds", "10", bug="sleep")
+        _, rows, _ = self.visit("--only", "flux_dev, 50 in a row", "--seconds", "25", bug="sleep")
         self.assertIn("not done after", rows["flux_dev, 50 in a row"]["detail"])
         self.archive()
 

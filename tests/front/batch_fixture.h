@@ -97,6 +97,14 @@ class BatchTest : public ::testing::Test {
     return lines;
   }
 
+  // From now on, workers of the runs that start make this many steps each, and the rest after the next call.
+  void AllowSteps(int64_t steps) {
+    const std::string permits = folder_ / "permits";
+    std::ofstream(permits, std::ios::app) << "";
+    std::filesystem::resize_file(permits, static_cast<uintmax_t>(steps));
+    if (script_.find(" permits=") == std::string::npos) absl::StrAppend(&script_, " permits=", permits);
+  }
+
   // Writes items of three shapes: some have seeds, some are duplicates, two fail.
   void WriteItems(int count) const {
     std::string text;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {
@@ -117,8 +118,8 @@ TEST_F(FailureTest, AWorkerThatDiesEndsWithCode6AndTheNameOfWhatItDid) {
 }
 
 TEST_F(FailureTest, AWorkerThatDoesNotAnswerEndsWithCode6) {
-  EXPECT_THAT(ErrorOf(6, {"x", "--command-timeout", "0.05"}, "step2=hang"),
-              AllOf(HasSubstr("while step 2 of 6 was running"), HasSubstr("did not answer within 50ms")));
+  EXPECT_THAT(ErrorOf(6, {"x", "--command-timeout", "5"}, "step2=hang"),
+              AllOf(HasSubstr("while step 2 of 6 was running"), HasSubstr("did not answer within 5s")));
 }
 
 TEST_F(FailureTest, AWorkerKilledFromOutsideEndsWithCode6NamingTheStep) {
@@ -154,7 +155,9 @@ TEST_P(InterruptTest, StopsAStepUnderWayAndLeavesNothing) {
 INSTANTIATE_TEST_SUITE_P(Signals, InterruptTest, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 TEST_F(FailureTest, AnInterruptionKeepsTheImagesThatAreDone) {
-  const auto child = Start({"generate", "x", "--seed", "1", "-n", "1000", "--json"});
+  Write("../permits", std::string(20, '.'));  // three images have 18 steps
+  const auto child = Start({"generate", "x", "--seed", "1", "-n", "1000", "--json"},
+                           absl::StrCat("permits=", WorkFolder(), "/../permits"));
   ASSERT_TRUE(child->WaitForOutput("\"event\":\"image\""));
   child->Signal(SIGINT);
   EXPECT_EQ(child->Wait(), 130);

@@ -172,6 +172,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   EXPECT_EQ(Call("me", "POST", "/v1/images/generations", Body("pear")).status, 400);
   const std::string lemon = Submit("lemon");
   WaitUntil("quarantined", [&] { return StateOf(lemon) == server::JobState::kFailed; });
+  WaitUntil("counted", [&] { return service_->Info().images_failed == 2; });
   WaitUntil("started again", [&] {
     const server::GroupInfo group = service_->Info().groups[0];
     return group.state == server::GroupState::kReady && group.restarts == 3;

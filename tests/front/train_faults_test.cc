@@ -73,9 +73,19 @@ TEST_F(TrainFaultsTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
 // All processes are killed at different times: during a step or while files are written.
 TEST_F(TrainFaultsTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
   const std::string often = "save:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
-  const std::string config = Config("parts", 8, often);
-  for (const char* moment : {"\"trained\",\"step\":1,", "\"trained\",\"step\":3,", "\"saved\",\"step\":5,"}) {
-    const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2", "--resume=latest"});
+  const auto newest_step = [this] {
+    int newest = 0;
+    std::error_code none_yet;
+    for (const auto& entry : fs::directory_iterator(folder() + "/parts", none_yet)) {
+      const std::string name = entry.path().filename(), prefix = "checkpoint-";
+      if (name.starts_with(prefix)) newest = std::max(newest, std::stoi(name.substr(prefix.size())));
+    }
+    return newest;
+  };
+  for (const auto& [event, more] : {std::pair("trained", 1), {"trained", 2}, {"saved", 2}}) {
+    const std::string moment = absl::StrCat("\"", event, "\",\"step\":", newest_step() + more, ",");
+    const std::unique_ptr<ChildProcess> child =
+        Start({"train", Config("parts", 100000, often), "--json", "--threads=2", "--resume=latest"});
     ASSERT_TRUE(child->WaitForOutput(moment)) << moment << ": " << child->errors();
     const std::vector<pid_t> workers = ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder());
     child->Signal(SIGKILL);
@@ -83,9 +93,10 @@ TEST_F(TrainFaultsTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
     EXPECT_EQ(child->Wait(), 1000 + SIGKILL);
     for (const pid_t worker : workers) ASSERT_TRUE(WaitUntilGone(worker));
   }
-  const Finished last = Train(config, {"--resume=latest"});
+  const int steps = newest_step() + 3;
+  const Finished last = Train(Config("parts", steps, often), {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
-  const Finished undisturbed = Train(Config("undisturbed", 8, often));
+  const Finished undisturbed = Train(Config("undisturbed", steps, often));
   ASSERT_EQ(undisturbed.exit_code, 0) << ErrorOf(undisturbed);
   EXPECT_EQ(Weights(last), Weights(undisturbed));
   for (const auto& entry : fs::directory_iterator(folder() + "/parts")) {

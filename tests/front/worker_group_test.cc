@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
@@ -155,10 +156,13 @@ TEST_F(WorkerGroupTest, AStoppedRankIsNamed) {
 }
 
 TEST_F(WorkerGroupTest, AnAnswerThatNeverComesEndsTheGroup) {
-  const server::ProgressBounds short_bounds = {
-      .loading = absl::Milliseconds(300), .other = absl::Milliseconds(300), .step = absl::Milliseconds(300)};
-  for (const char* call : {"load", "start", "step1", "step3"}) {
-    Start("cfg=2", absl::StrCat("rank1:", call, "=hang"), short_bounds);
+  // Only the bound of the call is short: until then the ranks may take their time.
+  constexpr absl::Duration kSoon = absl::Milliseconds(300), kLate = absl::Seconds(60);
+  const server::ProgressBounds loading = {.loading = kSoon, .other = kLate, .step = kLate},
+                               other = {.loading = kLate, .other = kSoon, .step = kLate},
+                               step = {.loading = kLate, .other = kLate, .step = absl::Seconds(3)};
+  for (const auto& [call, bounds] : {std::pair("load", loading), {"start", other}, {"step1", other}, {"step3", step}}) {
+    Start("cfg=2", absl::StrCat("rank1:", call, "=hang"), bounds);
     const absl::Status status = LoadAndStep(4);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(Text(status), HasSubstr("rank 1 of 2 hangs")) << call;
@@ -166,8 +170,8 @@ TEST_F(WorkerGroupTest, AnAnswerThatNeverComesEndsTheGroup) {
 }
 
 TEST_F(WorkerGroupTest, StepsThatTakeLongerThanAnyPauseMayAreWaitedFor) {
-  Start("cfg=2", "step-time=1500",
-        {.loading = absl::Seconds(30), .other = absl::Seconds(30), .step = absl::Seconds(1)});
+  Start("cfg=2", "step-time=3500",
+        {.loading = absl::Seconds(60), .other = absl::Seconds(60), .step = absl::Seconds(3)});
   ASSERT_EQ(LoadAndStep(1), absl::OkStatus());
   // Two steps are in flight at any time, so a reply is always pending.
   absl::StatusOr<uint64_t> due = group_->SendStep({1});
@@ -176,19 +180,19 @@ TEST_F(WorkerGroupTest, StepsThatTakeLongerThanAnyPauseMayAreWaitedFor) {
     ASSERT_TRUE(due.ok() && next.ok());
     const absl::StatusOr<control::Stepped> stepped = group_->WaitForStep(*due);
     ASSERT_TRUE(stepped.ok()) << stepped.status();
-    EXPECT_GE(stepped->seconds, 1.5);
+    EXPECT_GE(stepped->seconds, 3.5);
     due = next;
   }
   EXPECT_TRUE(group_->WaitForStep(*due).ok());
 }
 
-constexpr absl::Duration kShort = absl::Milliseconds(500);
-constexpr server::ProgressBounds kShortBounds = {.loading = absl::Seconds(30), .other = kShort, .step = kShort};
+constexpr absl::Duration kShort = absl::Seconds(3);
+constexpr server::ProgressBounds kShortBounds = {.loading = absl::Seconds(60), .other = kShort, .step = kShort};
 
 // During a step that is predicted to be long, the processor time of a long operator counts as progress, from the first
 // step on. For the fake worker's model the prediction for the largest size on the slowest machine is a minute.
 TEST_F(WorkerGroupTest, AStepThatIsOneLongOperatorIsNoHang) {
-  Start("cfg=2", "step-time=1200 silent", kShortBounds);
+  Start("cfg=2", "step-time=4000 silent", kShortBounds);
   ASSERT_TRUE(group_->Describe(model_.path()).ok());
   ASSERT_EQ(LoadAndStep(2, /*side=*/2048), absl::OkStatus());
 }

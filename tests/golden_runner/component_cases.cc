@@ -1,11 +1,13 @@
 // Runs the cases of one component: tokenizer, text encoder.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
 #include "models/text_encoders/text_encoder.h"
+#include "models/text_encoders/text_plan.h"
 #include "models/tokenizers/tokenizer.h"
 #include "tests/golden_runner/golden_component.h"
 
@@ -46,13 +48,29 @@ absl::Status CompareRow(const models::Tokenizer& tokenizer, const base::Json& ro
   return absl::OkStatus();
 }
 
+// Compares the templated text as the pipeline pads or cuts it.
+absl::Status ComparePadded(const models::Tokenizer& tokenizer, const base::Json& row, int64_t max_length,
+                           Report& report) {
+  const std::string& templated = *row.Find("templated")->AsString();
+  ASSIGN_OR_RETURN(const models::PlannedText text,
+                   models::PlanText(tokenizer, {.has_frame = true, .padding = models::TextPadding::kMasked}, templated,
+                                    max_length, "prompt", "text_encoder"));
+  const std::string what = base::Quote(*row.Find("prompt")->AsString());
+  report.Add("padded ids of " + what, text.ids == Numbers(row.Find("padded_ids")) ? 0 : 1, 0);
+  report.Add("mask of " + what, text.mask == Numbers(row.Find("attention_mask")) ? 0 : 1, 0);
+  report.Add("length of " + what, text.tokens == row.Find("length")->AsInt() ? 0 : 1, 0);
+  return absl::OkStatus();
+}
+
 // A row of a tokenizer whose prompts the reference puts into a template before it encodes them.
 absl::Status CompareTemplatedRow(const models::Tokenizer& tokenizer, const base::Json& row, int64_t max_length,
                                  Report& report) {
-  if (row.Find("bare_ids") != nullptr) return absl::UnimplementedError("templates that contain the start token");
+  const bool has_frame = row.Find("bare_ids") != nullptr;  // the template contains the start token
   const std::string& prompt = *row.Find("prompt")->AsString();
-  const auto compare = [&](const char* what, const std::string& text, int64_t length, const base::Json* expected) {
-    const absl::StatusOr<models::TokenIds> ids = tokenizer.Encode(text, length);
+  const auto compare = [&](const char* what, const std::string& text, int64_t length, const base::Json* expected,
+                           bool bare = false) {
+    const absl::StatusOr<models::TokenIds> ids =
+        bare ? tokenizer.EncodeBare(text, length) : tokenizer.Encode(text, length);
     if (!ids.ok()) return ids.status();
     report.Add(absl::StrCat(what, " of ", base::Quote(prompt)), ids->ids == Numbers(expected) ? 0 : 1, 0);
     return absl::OkStatus();
@@ -60,7 +78,11 @@ absl::Status CompareTemplatedRow(const models::Tokenizer& tokenizer, const base:
   constexpr int64_t kAll = int64_t{1} << 30;
   const std::string& templated = *row.Find("templated")->AsString();
   RETURN_IF_ERROR(compare("ids", prompt, kAll, row.Find("ids")));
-  RETURN_IF_ERROR(compare("templated ids", templated, kAll, row.Find("templated_ids")));
+  RETURN_IF_ERROR(compare("templated ids", templated, kAll, row.Find("templated_ids"), has_frame));
+  if (has_frame) {
+    RETURN_IF_ERROR(compare("ids alone", prompt, kAll, row.Find("bare_ids"), /*bare=*/true));
+    return ComparePadded(tokenizer, row, max_length, report);
+  }
   const base::Json* const cut = row.Find("truncated_ids");
   RETURN_IF_ERROR(compare("truncated ids", templated, max_length, cut != nullptr ? cut : row.Find("templated_ids")));
   const int64_t length = std::ssize(Numbers(cut != nullptr ? cut : row.Find("templated_ids")));
@@ -73,9 +95,11 @@ absl::Status CompareTemplatedRow(const models::Tokenizer& tokenizer, const base:
 struct OpenedEncoder {
   OpenedEncoder(at::ScalarType dtype, at::Device device) : table(dtype, device) {}
 
-  absl::Status Open(const Case& test_case, const std::string& config_path) {
+  absl::Status Open(const Case& test_case, const std::string& config_path, bool pictures = false) {
     const std::string folder = test_case.Path(test_case.Text("folder")), class_name = test_case.Text("class");
-    const auto parse = [&](base::ConfigReader& reader) { return models::ReadTextEncoder(class_name, reader); };
+    const auto parse = [&](base::ConfigReader& reader) {
+      return models::ReadTextEncoder(class_name, reader, pictures);
+    };
     const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) { return c.make(t); };
     ASSIGN_OR_RETURN(encoder, OpenComponent(folder, config_path, parse, make, config, table));
     return absl::OkStatus();
@@ -127,7 +151,7 @@ void CompareDecoderStates(const Case& test_case, const models::TextEncoder& enco
 }  // namespace
 
 absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
-  if (test_case.arguments.Find("images") != nullptr) return absl::UnimplementedError("prompts with pictures");
+  if (test_case.arguments.Find("images") != nullptr) return RunTokenizerOfPictures(test_case);
   const absl::StatusOr<std::string> text =
       base::ReadWholeFile(test_case.Path(test_case.file), test_case.file, base::kMaxJsonBytes);
   if (!text.ok()) return text.status();
@@ -157,7 +181,8 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
   const absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
   if (!models::IsTextEncoder(test_case.Text("class"))) return absl::UnimplementedError(test_case.Text("class"));
-  if (test_case.arguments.Find("images") != nullptr) return absl::UnimplementedError("prompts with pictures");
+  if (test_case.arguments.Find("images") != nullptr) return RunTextEncoderOfPictures(test_case);
+  if (gold->contains("f64.embeddings")) return RunWideTextEncoder(test_case, *gold);
   OpenedEncoder opened(at::kFloat, test_case.device);
   RETURN_IF_ERROR(opened.Open(test_case, test_case.Path(test_case.Text("folder")) + "/config.json"));
   const models::TextEncoder& encoder = *opened.encoder;
@@ -203,13 +228,25 @@ absl::StatusOr<Report> RunLegacyTextEncoder(const Case& test_case) {
   const c10::InferenceMode no_gradients;
   const std::string configs[] = {test_case.Path(test_case.Text("folder")) + "/config.json",
                                  test_case.Path(test_case.file)};
+  // Of a pipeline that prepares pictures for the encoder.
+  const bool pictures = std::filesystem::exists(test_case.Path(test_case.Text("folder")) + "/../processor") &&
+                        models::CanReadPictures(test_case.Text("class"));
   at::Tensor states[2];
   OneRank rank;
   for (size_t i = 0; i < 2; ++i) {
     OpenedEncoder opened(at::kDouble, test_case.device);
-    RETURN_IF_ERROR(opened.Open(test_case, configs[i]));
-    const at::Tensor ids = at::arange(24, at::kLong).unsqueeze(0).to(test_case.device);
-    states[i] = opened.encoder->Forward({.ids = ids}, rank.context).hidden;
+    RETURN_IF_ERROR(opened.Open(test_case, configs[i], pictures));
+    at::Tensor ids = at::arange(24, at::kLong).unsqueeze(0).to(test_case.device);
+    models::TextEncoderInput input{.ids = ids};
+    if (pictures) {
+      const models::PictureReading& reading = *opened.config.pictures;
+      constexpr models::PatchGrid kGrid{.rows = 6, .columns = 4};
+      const int64_t features = 3 * reading.frames * reading.patch * reading.patch;
+      ids.narrow(1, 5, kGrid.units()).fill_(reading.picture_id);
+      const at::Tensor patches = at::cos(at::arange(kGrid.patches() * features, at::kFloat)).view({-1, features});
+      input.pictures = {{.patches = patches.to(test_case.device), .grid = kGrid}};
+    }
+    states[i] = opened.encoder->Forward(input, rank.context).hidden;
   }
   Report report;
   report.Add("last_hidden_state", AbsoluteError(states[1], states[0]), 0);

@@ -1,5 +1,6 @@
 // Runs the cases of small functions: prompt cleaning, tables of sizes, conversion to 8 bits, the cut of steps.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -11,12 +12,18 @@
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_cost.h"
+#include "control/parameters/picture_input.h"
 #include "control/pictures/kontext_size.h"
+#include "control/pictures/reference_size.h"
 #include "control/pictures/strength.h"
+#include "control/pictures/vision_processor.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/hunyuandit/image_sizes.h"
 #include "models/pixart/resolution_bins.h"
+#include "models/text_encoders/picture_layout.h"
+#include "models/text_encoders/picture_processor.h"
 #include "runtime/engine/image_output.h"
+#include "runtime/engine/job_pictures.h"
 #include "runtime/samplers/schedule.h"
 #include "tests/golden_runner/golden_case.h"
 
@@ -174,6 +181,29 @@ absl::StatusOr<Report> RunKontext(const Case& test_case) {
   return report;
 }
 
+// Rows of sizes, in which a reference may be refused.
+absl::StatusOr<Report> RunFlux2References(const Case& test_case) {
+  ASSIGN_OR_RETURN(const base::Json content, ReadContent(test_case));
+  Report report;
+  for (const base::Json& row : Field(content, "rows").items()) {
+    const control::PictureSize asked{.width = static_cast<int>(Int(row, "width")),
+                                     .height = static_cast<int>(Int(row, "height"))};
+    const std::string of = absl::StrCat(" of ", asked.width, "x", asked.height);
+    const bool refused = !control::CheckReference(control::ReferenceFit::kFlux2, asked).ok();
+    report.Add("refusal" + of, refused == (row.Find("refused") != nullptr) ? 0 : 1, 0);
+    if (row.Find("refused") != nullptr) continue;
+    const absl::StatusOr<control::ReferenceSize> size = control::SizeOfReference(control::ReferenceFit::kFlux2, asked);
+    if (!size.ok()) return size.status();
+    report.Add("scaled" + of, IsSize(size->scaled, Field(row, "scaled")) ? 0 : 1, 0);
+    report.Add("read" + of, IsSize(size->read, Field(row, "cropped")) ? 0 : 1, 0);
+    const bool middle = (size->scaled.width - size->read.width) / 2 == Int(row, "left") &&
+                        (size->scaled.height - size->read.height) / 2 == Int(row, "top");
+    report.Add("place" + of, middle ? 0 : 1, 0);
+    report.Add("tokens" + of, size->read.width / 16 * (size->read.height / 16) == Int(row, "tokens") ? 0 : 1, 0);
+  }
+  return report;
+}
+
 // Each row has its own configuration of the scheduler.
 absl::StatusOr<Report> RunFlowSchedules(const Case& test_case) {
   ASSIGN_OR_RETURN(const base::Json rows, ReadContent(test_case));
@@ -205,6 +235,99 @@ absl::StatusOr<Report> RunFlowSchedules(const Case& test_case) {
   return report;
 }
 
+// The sizes of Qwen-Image-Edit: of each row for the autoencoder and the text encoder, and what the processor makes of
+// these sizes and of the picture itself within several limits.
+absl::StatusOr<Report> RunQwenSizes(const Case& test_case) {
+  ASSIGN_OR_RETURN(const base::Json content, ReadContent(test_case));
+  Report report;
+  for (const base::Json& row : Field(content, "rows").items()) {
+    const control::PictureSize picture{.width = static_cast<int>(Int(row, "width")),
+                                       .height = static_cast<int>(Int(row, "height"))};
+    const std::string of = absl::StrCat(" of ", picture.width, "x", picture.height);
+    // A size with a side of 0 and one that the processor refuses are errors here.
+    const auto exact = [&](const std::string& what, const absl::StatusOr<control::PictureSize>& size,
+                           const base::Json& expected) {
+      const bool is_refused = expected.is_null() || At(expected, 0) == 0 || At(expected, 1) == 0;
+      report.Add(what + of, (is_refused ? absl::IsInvalidArgument(size.status()) : IsSize(size, expected)) ? 0 : 1, 0);
+    };
+    const auto area = [&](int64_t pixels) { return control::SizeOfArea(picture, pixels); };
+    const absl::StatusOr<control::PictureSize> sizes[] = {area(1024 * 1024), area(384 * 384), picture};
+    exact("vae", sizes[0], Field(row, "vae"));
+    exact("condition", sizes[1], Field(row, "condition"));
+    for (const base::JsonMember& limit : Field(content, "limits").members()) {
+      const control::ProcessorLimits limits{.min_pixels = At(limit.value, 0), .max_pixels = At(limit.value, 1)};
+      constexpr const char* kParts[] = {"vae", "condition", "picture"};
+      for (size_t part = 0; part < std::size(kParts); ++part) {
+        const std::string name = absl::StrCat(kParts[part], ".", limit.key);
+        absl::StatusOr<control::PictureSize> read = sizes[part];
+        if (read.ok()) read = control::ProcessorSize(*read, limits);
+        exact(name, read, Field(row, name));
+      }
+    }
+  }
+  return report;
+}
+
+// Windows and positions of Qwen2.5-VL.
+absl::StatusOr<Report> RunPictureLayouts(const Case& test_case) {
+  ASSIGN_OR_RETURN(const base::Json rows, ReadContent(test_case));
+  Report report;
+  for (const base::Json& row : rows.items()) {
+    std::vector<models::PatchGrid> grids;
+    for (const base::Json& grid : Field(row, "grids").items()) {
+      grids.push_back({.rows = At(grid, 0), .columns = At(grid, 1)});
+    }
+    const auto exact = [&](const char* what, const std::vector<int64_t>& own, const base::Json& expected) {
+      bool same = own.size() == expected.items().size();
+      for (size_t i = 0; same && i < own.size(); ++i) same = own[i] == At(expected, i);
+      report.Add(what, same ? 0 : 1, 0);
+    };
+    constexpr int64_t kPatch = 14;  // pixels
+    const models::VisionWindows windows = models::WindowsOf(grids, Int(row, "window") / kPatch / models::kMerge);
+    exact("window_index", windows.order, Field(row, "window_index"));
+    std::vector<int64_t> ends = {0};
+    for (const int64_t units : windows.units) ends.push_back(ends.back() + models::kMerge * models::kMerge * units);
+    exact("cu_window_seqlens", ends, Field(row, "cu_window_seqlens"));
+    constexpr int64_t kText = 0, kPicture = 1;
+    std::vector<int64_t> ids;
+    for (size_t i = 0; i <= grids.size(); ++i) {
+      ids.insert(ids.end(), static_cast<size_t>(At(Field(row, "text"), i)), kText);
+      if (i < grids.size()) ids.insert(ids.end(), static_cast<size_t>(grids[i].units()), kPicture);
+    }
+    const std::array<std::vector<int64_t>, 3> positions = models::PositionsOfText(ids, kPicture, grids);
+    for (size_t axis = 0; axis < positions.size(); ++axis) {
+      exact("position_ids", positions[axis], Field(row, "position_ids").items()[axis]);
+    }
+    const base::Json& patches = Field(row, "patch_positions");
+    if (patches.items().empty()) continue;
+    const models::PatchPositions own = models::PositionsOfPatches(grids);
+    bool same = own.rows.size() == patches.items().size();
+    for (size_t i = 0; same && i < own.rows.size(); ++i) {
+      same = own.rows[i] == At(patches.items()[i], 0) && own.columns[i] == At(patches.items()[i], 1);
+    }
+    report.Add("patch_positions", same ? 0 : 1, 0);
+  }
+  return report;
+}
+
+// The values of all bytes for the autoencoder, and of each channel for the vision tower.
+absl::StatusOr<Report> RunPixelTables(const Case& test_case) {
+  ASSIGN_OR_RETURN(const Tensors gold, ReadTensors(test_case.Path(test_case.file)));
+  constexpr int kSide = 28;
+  control::Frames picture{.width = kSide, .height = kSide, .bytes = {}};
+  for (int i = 0; i < kSide * kSide * 3; ++i) picture.bytes.push_back(static_cast<uint8_t>(i / 3 % 256));
+  Report report;
+  const at::Tensor values = runtime::PictureValues(picture).flatten(2)[0][0].slice(0, 0, 256);
+  report.Add("vae_table", AbsoluteError(values, gold.at("vae_table")), 0);
+  // The means and deviations of the processor's published files.
+  const models::PictureProcessor processor{.mean = {0.48145466, 0.4578275, 0.40821073},
+                                           .deviation = {0.26862954, 0.26130258, 0.27577711}};
+  const at::Tensor patches = processor.PatchesOf(picture).patches;  // [4, 3 · 2 · 14 · 14], of a square of patches
+  const at::Tensor pixels = patches.view({2, 2, 3, 2, 14, 14}).select(3, 0).permute({2, 0, 3, 1, 4}).reshape({3, -1});
+  report.Add("pixel_table", AbsoluteError(pixels.slice(1, 0, 256), gold.at("pixel_table")), 0);
+  return report;
+}
+
 // Functions by the name in the case.
 constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> kFunctions[] = {
     {"PixArtAlphaPipeline._text_preprocessing", RunCaptions},
@@ -212,7 +335,11 @@ constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> k
     {"PixArtImageProcessor.resize_and_crop_tensor, postprocess", RunImages},
     {"strength", RunStrength},
     {"kontext", RunKontext},
+    {"references of FLUX.2", RunFlux2References},
     {"mu, sigmas and timesteps of the pipelines", RunFlowSchedules},
+    {"sizes of Qwen-Image-Edit", RunQwenSizes},
+    {"windows and positions of Qwen2.5-VL", RunPictureLayouts},
+    {"8-bit values to floats", RunPixelTables},
 };
 
 }  // namespace

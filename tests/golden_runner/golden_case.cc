@@ -20,16 +20,28 @@ struct Kind {
   absl::StatusOr<Report> (*run)(const Case&);
 };
 constexpr Kind kKinds[] = {
-    {"tokenizer", RunTokenizer},         {"text_encoder", RunTextEncoder},
-    {"transformer", RunTransformer},     {"gradient", RunGradient},
-    {"legacy_config", RunLegacyConfig},  {"vae", RunAutoencoder},
-    {"vae_encode", RunEncodedImage},     {"pipeline", RunPipeline},
-    {"function", RunFunction},           {"image_function", RunImageFunction},
-    {"scheduler", RunScheduler},         {"adapter", RunAdapter},
-    {"adapter_sum", RunAdapter},         {"adapter_refused", RunRefusedAdapter},
-    {"adapter_trajectory", RunPipeline}, {"image_pipeline", RunPipeline},
-    {"training_loss", RunTrainingLoss},  {"training_steps", RunTrainingSteps},
-    {"lora", RunTrainedAdapter},         {"density", RunDensity},
+    {"tokenizer", RunTokenizer},
+    {"text_encoder", RunTextEncoder},
+    {"vision_encoder", RunVisionEncoder},
+    {"transformer", RunTransformer},
+    {"gradient", RunGradient},
+    {"legacy_config", RunLegacyConfig},
+    {"vae", RunAutoencoder},
+    {"vae_encode", RunEncodedImage},
+    {"pipeline", RunPipeline},
+    {"transformer_kv", RunKeptKeys},
+    {"function", RunFunction},
+    {"image_function", RunImageFunction},
+    {"scheduler", RunScheduler},
+    {"adapter", RunAdapter},
+    {"adapter_sum", RunAdapter},
+    {"adapter_refused", RunRefusedAdapter},
+    {"adapter_trajectory", RunPipeline},
+    {"image_pipeline", RunPipeline},
+    {"training_loss", RunTrainingLoss},
+    {"training_steps", RunTrainingSteps},
+    {"lora", RunTrainedAdapter},
+    {"density", RunDensity},
 };
 
 // Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.

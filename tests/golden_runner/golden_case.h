@@ -82,7 +82,13 @@ int Main(int argc, char** argv);
 // Each of these functions runs one kind of case and has a separate file.
 absl::StatusOr<Report> RunTokenizer(const Case& test_case);
 absl::StatusOr<Report> RunTextEncoder(const Case& test_case);
+// A case of a text encoder that records states in fp64 of padded texts, of which all rows count.
+absl::StatusOr<Report> RunWideTextEncoder(const Case& test_case, const Tensors& gold);
+absl::StatusOr<Report> RunVisionEncoder(const Case& test_case);
+absl::StatusOr<Report> RunTokenizerOfPictures(const Case& test_case);    // of prompts that hold pictures
+absl::StatusOr<Report> RunTextEncoderOfPictures(const Case& test_case);  // of prompts that hold pictures
 absl::StatusOr<Report> RunTransformer(const Case& test_case);
+absl::StatusOr<Report> RunKeptKeys(const Case& test_case);
 absl::StatusOr<Report> RunGradient(const Case& test_case);
 absl::StatusOr<Report> RunLegacyConfig(const Case& test_case);       // of transformers
 absl::StatusOr<Report> RunLegacyTextEncoder(const Case& test_case);  // like RunLegacyConfig

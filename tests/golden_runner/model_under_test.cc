@@ -1,5 +1,6 @@
 #include "tests/golden_runner/model_under_test.h"
 
+#include "base/macros/status_macros.h"
 #include "models/dit/dit_transformer.h"
 #include "models/flux/flux_transformer.h"
 #include "models/flux2/flux2_transformer.h"
@@ -180,10 +181,16 @@ Named JointStates(const std::string& name, const models::BlockState& state, int6
   return {{name + ".hidden", image}, {name + ".context", text[0]}};
 }
 
+absl::StatusOr<models::Flux2Config> ParseIsolatedFlux2(base::ConfigReader& reader) {
+  ASSIGN_OR_RETURN(models::Flux2Config config, models::ParseFlux2Config(reader));
+  config.isolates_references = true;
+  return config;
+}
+
+template <absl::StatusOr<models::Flux2Config> (*kParse)(base::ConfigReader&)>
 absl::Status OpenFlux2(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {
   models::Flux2Config c;
-  absl::Status opened =
-      Open<models::Flux2Config, models::Flux2Transformer>(folder, config_path, models::ParseFlux2Config, c, m);
+  absl::Status opened = Open<models::Flux2Config, models::Flux2Transformer>(folder, config_path, kParse, c, m);
   if (!opened.ok()) return opened;
   const at::ScalarType dtype = m.dtype;
   const at::Device device = m.device;
@@ -404,10 +411,15 @@ struct Entry {
   absl::Status (*open)(const std::string& folder, const std::string& config_path, ModelUnderTest& model);
 };
 constexpr Entry kEntries[] = {
-    {"DiTTransformer2DModel", OpenDit},       {"Flux2Transformer2DModel", OpenFlux2},
-    {"FluxTransformer2DModel", OpenFlux},     {"HunyuanDiT2DModel", OpenHunyuan},
-    {"PixArtTransformer2DModel", OpenPixArt}, {"QwenImageTransformer2DModel", OpenQwenImage},
-    {"SD3Transformer2DModel", OpenSd3},       {"ZImageTransformer2DModel", OpenZImage},
+    {"DiTTransformer2DModel", OpenDit},
+    {"Flux2Transformer2DModel", OpenFlux2<models::ParseFlux2Config>},
+    {"Flux2Transformer2DModel with isolated references", OpenFlux2<ParseIsolatedFlux2>},
+    {"FluxTransformer2DModel", OpenFlux},
+    {"HunyuanDiT2DModel", OpenHunyuan},
+    {"PixArtTransformer2DModel", OpenPixArt},
+    {"QwenImageTransformer2DModel", OpenQwenImage},
+    {"SD3Transformer2DModel", OpenSd3},
+    {"ZImageTransformer2DModel", OpenZImage},
 };
 
 }  // namespace

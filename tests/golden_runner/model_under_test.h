@@ -46,6 +46,9 @@ struct ModelUnderTest {
       extras;
 };
 
+// After the name of a class: the model whose references attend only to one another.
+inline constexpr char kIsolated[] = " with isolated references";
+
 // Opens the model by its transformer's class. Returns Unimplemented if the class is not built. `config_path` may be
 // outside `folder`.
 absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,

@@ -31,7 +31,9 @@ runtime::Schedule FlowSchedule(const runtime::SamplerConfig& config, int steps, 
   const auto train = static_cast<double>(config.num_train_timesteps);
   const auto shifted = [&](double sigma) { return options.shift * sigma / (1 + (options.shift - 1) * sigma); };
   const bool dynamic = options.use_dynamic_shifting;
-  const double mu = dynamic ? std::exp(runtime::DynamicShiftMu(options, tokens)) : 0;
+  const double log_mu = family.has_empirical_shift() ? runtime::EmpiricalShiftMu(tokens, steps)
+                                                     : runtime::DynamicShiftMu(options, tokens);
+  const double mu = dynamic ? std::exp(log_mu) : 0;
   const double low = family.flow_sigmas() != models::FlowSigmas::kSampler ? 1.0 / steps
                      : dynamic                                            ? 1 / train
                                                                           : shifted(1 / train);
@@ -40,6 +42,11 @@ runtime::Schedule FlowSchedule(const runtime::SamplerConfig& config, int steps, 
     const double even = steps == 1 ? 1 : 1 + (low - 1) * i / (steps - 1);
     schedule.sigmas.push_back(dynamic ? mu / (mu + (1 / even - 1)) : shifted(even));
     schedule.timesteps.push_back(schedule.sigmas.back() * train);
+  }
+  if (options.shift_terminal > 0) {
+    const double stretch = (1 - schedule.sigmas.back()) / (1 - options.shift_terminal);
+    for (double& sigma : schedule.sigmas) sigma = 1 - (1 - sigma) / stretch;
+    for (size_t i = 0; i < schedule.timesteps.size(); ++i) schedule.timesteps[i] = schedule.sigmas[i] * train;
   }
   schedule.sigmas.push_back(0);
   return schedule;

@@ -30,6 +30,7 @@ Counted RunCases(const std::string& only, const std::string& folder = "tests/gol
 }
 
 constexpr char kNewer[] = "tests/golden-newer";
+constexpr char kEdit[] = "tests/golden-edit";
 
 struct GoldenBug {
   const char* name;
@@ -73,10 +74,18 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenBug{"flux2_text_at_one_place", "transformers/flux2_klein_base.0.f64", kNewer},
                     GoldenBug{"flux2_references_at_the_image", "transformers/flux2_klein.3.f64", kNewer},
                     GoldenBug{"empirical_shift_missing", "trajectories/flux2_klein.0", kNewer},
+                    GoldenBug{"flux2_references_read_all", "transformers/flux2_klein.kv.0", kEdit},
+                    GoldenBug{"flux2_references_at_the_timestep", "transformers/flux2_klein.kv.0", kEdit},
+                    GoldenBug{"padding_reads_padding", "trajectories/flux2_edit.2", kEdit},
                     GoldenBug{"first_slice_in_time", "vae/qwen_image.0", kNewer},
                     GoldenBug{"qwen_text_from_zero", "transformers/qwen_image.0.f64", kNewer},
                     GoldenBug{"qwen_positions_from_the_corner", "transformers/qwen_image.0.f64", kNewer},
                     GoldenBug{"guidance_patch_norms_not_kept", "trajectories/qwen_image.0", kNewer},
+                    GoldenBug{"picture_counts_as_text", "trajectories/qwen_edit_2511.1", kEdit},
+                    GoldenBug{"text_after_all_of_a_picture", "functions/layouts", kEdit},
+                    GoldenBug{"vision_without_windows", "text_encoders/qwen_edit_2511.vision.0", kEdit},
+                    GoldenBug{"units_in_the_order_of_windows", "text_encoders/qwen_edit_2511.vision.0", kEdit},
+                    GoldenBug{"references_at_the_timestep", "trajectories/qwen_edit_2511.1", kEdit},
                     GoldenBug{"hunyuan_padding_kept", "transformers/hunyuan12.0"},
                     GoldenBug{"hunyuan_skip_order", "transformers/hunyuan12.0"},
                     GoldenBug{"clip_pooled_token", "text_encoders/flux_dev.text_encoder."},

@@ -268,18 +268,3 @@ def stall_after(count, release):
 
 def answer_with(status, **headers):
     return lambda handler: handler.reply(status, b"", **headers)
-
-
-def slow(bytes_a_second):
-    """Sends in small parts."""
-    pause = threading.Event()
-
-    def act(handler):
-        def send(body):
-            part = max(1, bytes_a_second // 50)
-            for at in range(0, len(body), part):
-                handler.wfile.write(body[at:at + part])
-                pause.wait(0.02)
-        handler.send_body = send
-        return False
-    return act

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "server/http/api_handler.h"
 #include "server/http/http_server.h"
 #include "tests/support/http_test_client.h"
@@ -27,6 +28,12 @@ class ApiFixture {
  public:
   explicit ApiFixture(ApiFixtureOptions options = {})
       : service_(std::move(options.service)), gate_(std::move(options.keys)), handler_(service_, gate_, options.api) {
+    // A limit that a test does not set must not end its connections while this machine stalls.
+    const server::HttpLimits usual;
+    server::HttpLimits& limits = options.server.limits;
+    if (limits.header_time == usual.header_time) limits.header_time = absl::Minutes(5);
+    if (limits.body_time == usual.body_time) limits.body_time = absl::Minutes(5);
+    if (limits.write_time == usual.write_time) limits.write_time = absl::Minutes(5);
     auto server = server::HttpServer::Start(options.server, handler_);
     EXPECT_TRUE(server.ok()) << server.status();
     if (server.ok()) server_ = *std::move(server);

@@ -22,7 +22,7 @@ struct TestResponse {
 class HttpTestClient {
  public:
   // Connects to this machine.
-  explicit HttpTestClient(uint16_t port, absl::Duration timeout = absl::Seconds(30));
+  explicit HttpTestClient(uint16_t port, absl::Duration timeout = absl::Minutes(1));
   ~HttpTestClient();
 
   HttpTestClient(const HttpTestClient&) = delete;

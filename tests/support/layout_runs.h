@@ -45,11 +45,12 @@ class LayoutRuns {
     runtime::Denoiser& denoiser;
   };
 
-  // `model` is a pipeline of the golden sets, or an absolute path.
-  explicit LayoutRuns(const std::string& model) {
+  // `model` is a pipeline of the golden sets, or an absolute path. `pipeline` is the class that runs it, by default
+  // that of its folder.
+  explicit LayoutRuns(const std::string& model, const std::string& pipeline = "") {
     absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(model));
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
-    entry_ = *models::FindFamily(folder->class_name());
+    entry_ = *models::FindFamily(pipeline.empty() ? folder->class_name() : pipeline);
     folder_.emplace(*std::move(folder));
     description_ = *entry_->describe(*folder_);
     std::vector<std::string> warnings;
@@ -213,7 +214,8 @@ class LayoutRuns {
     constexpr models::TokenGrid kGrids[] = {{.height = 2, .width = 5}, {.height = 3, .width = 1}};
     const size_t count = index == 2 ? 0 : index + 1;
     for (const models::TokenGrid& grid : std::span(kGrids).first(count)) {
-      const int64_t features = job.geometry.channels * 4;
+      const models::LatentGeometry& geometry = job.geometry;
+      const int64_t features = geometry.channels * geometry.height * geometry.width / geometry.grid.count();
       const at::Tensor values = at::sin(at::arange(grid.count() * features, at::kDouble) * 0.7);
       job.references.push_back(values.view({grid.count(), features}).to(family.device(), family.dtype()));
       job.reference_grids.push_back(grid);

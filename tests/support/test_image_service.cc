@@ -186,7 +186,8 @@ std::vector<server::ServedModel> TestImageService::ListModels() {
   std::vector<server::ServedModel> models = service_->ListModels();
   for (server::ServedModel& model : models) {
     control::ModelDescription description = *FakeModel().description;
-    description.pictures = std::ranges::find(options_.models, model.id, &TestModel::name)->pictures;
+    description.pictures =
+        control::UsualRules(std::ranges::find(options_.models, model.id, &TestModel::name)->pictures);
     model.description = std::make_shared<const control::ModelDescription>(std::move(description));
   }
   return models;

@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kWorld = "world";
-constexpr std::chrono::seconds kTimeToEnd{20};  // of poisoned ranks
+constexpr std::chrono::seconds kTimeToEnd{60};  // of poisoned ranks
 
 class SingleThreadedOperators {
  public:

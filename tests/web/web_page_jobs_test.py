@@ -2,7 +2,9 @@
 """web_page_jobs_test.py TESSERA [TEST …]: jobs on the page of a real server with fake workers, in a real browser."""
 
 import json
+import pathlib
 import sys
+import tempfile
 import unittest
 
 from browser import wait_until
@@ -20,12 +22,32 @@ new MutationObserver(() => {
 """
 
 
-class JobTest(PageCase):
-    script = "step-time=20"
+class ProgressTest(PageCase):
+    """The worker makes only the steps that are allowed."""
+
+    @classmethod
+    def setUpClass(cls):
+        files = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(files.cleanup)
+        cls.permits = pathlib.Path(files.name, "permits")
+        cls.script = f"step-time=20 permits={cls.permits}"
+        super().setUpClass()
+
+    def allow(self, steps):
+        with open(self.permits, "ab") as permits:
+            permits.write(b"." * steps)
 
     def test_an_image_is_made_with_progress_and_previews(self):
         self.browser.run(OBSERVE)
-        self.make("a red apple", num_inference_steps=12)
+        self.submit(prompt="a red apple", num_inference_steps=12)
+        self.browser.wait_for_text("#about .state", "Started")
+        for part in (1, 2, 3):
+            self.allow(3)
+            between = "return new Set(window.seen.values.filter((value) => value > 0 && value < 100)).size"
+            wait_until("there is progress", lambda: self.browser.run(between) >= part)
+        wait_until("there is a preview", lambda: self.browser.run("return window.seen.previews.size") > 0)
+        self.allow(3)
+        self.wait_for_image("a red apple")
         values = self.browser.run("return window.seen.values")
         self.assertEqual(values, sorted(values))
         between = {value for value in values if 0 < value < 100}
@@ -39,10 +61,14 @@ class JobTest(PageCase):
             self.assertIn(str(value), parameters)
         self.assertEqual(self.browser.text("#announcements"), "1 image finished: a red apple")
 
+
+class JobTest(PageCase):
+    script = "step-time=20"
+
     def test_places_in_the_queue_are_shown_and_a_job_is_cancelled(self):
-        self.submit(prompt="a gated apple")
+        self.submit(prompt="a gated apple", size="64x64")
         self.browser.wait_for_text("#about .state", "Started")
-        self.submit(prompt="second")
+        self.submit(prompt="second", size="128x128")  # waits: it shares no batch with the other
         self.browser.wait_for_text("#about .state", "Next in the queue")
         self.submit(prompt="third")
         self.browser.wait_for_text("#about .state", "1 image before it")

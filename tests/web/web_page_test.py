@@ -448,7 +448,7 @@ class NodesTest(PageCase):
         (cls.files / "ca.crt").write_bytes((cls.files / "tls.crt").read_bytes())
         (cls.files / "token").write_text("a token of twenty-six chars\n")
         cls.config = (f"nodes: {{listen: {{address: 127.0.0.1, port: 0}}, certificate_chain: {cls.files}/tls.crt, private_key: {cls.files}/tls.key,"
-                      f" authority: {cls.files}/ca.crt, token_file: {cls.files}/token, beat: 100ms, lost_after: 2s}}")
+                      f" authority: {cls.files}/ca.crt, token_file: {cls.files}/token, beat: 100ms, lost_after: 60s}}")
         super().setUpClass()
 
     def test_nodes_are_shown_from_when_they_join_and_those_that_are_lost(self):

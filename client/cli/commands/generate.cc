@@ -109,7 +109,7 @@ class Generation {
   // proportions of the first one.
   absl::StatusOr<control::JobParameters> JobOf(server::ImageRequest request) {
     ASSIGN_OR_RETURN(GivenPictures given, pictures_.Read(options_.pictures, description_.pictures));
-    server::SetSizeLike(given.images, description_, request);
+    server::SetSizeLike(given.images, !given.mask.empty(), description_, request);
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
     if (!given.images.empty()) picture_key_ = PictureKey();
     job.images = std::move(given.images);

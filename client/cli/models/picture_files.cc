@@ -48,7 +48,8 @@ absl::StatusOr<control::Frames> ReadFrames(const std::string& path, const char* 
 
 void AddPictureOptions(CLI::App& app, PictureOptions& options) {
   BeginGroup(app, "Pictures");
-  AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext, is made after", "FILE"},
+  AddTexts(app,
+           {"--image", "Picture that the image begins from or, with FLUX.1 Kontext and FLUX.2, is made after", "FILE"},
            options.images);
   AddText(
       app,
@@ -58,7 +59,7 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
       app,
       {"--strength",
        "How much of the picture changes, above 0 and up to 1: the part of the steps that is run (default: 0.6, or 1 "
-       "for FLUX.1 Fill and Kontext)",
+       "for FLUX.1 Fill and Kontext and for FLUX.2, with a mask 0.8)",
        "X"},
       options.strength);
 }
@@ -70,7 +71,7 @@ PictureFiles::~PictureFiles() {
   if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, control::PictureInput model) {
+absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, const control::PictureRules& model) {
   GivenPictures given;
   for (const std::string& path : options.images) {
     ASSIGN_OR_RETURN(control::PictureUse image, Add(path, options_.image));
@@ -83,8 +84,8 @@ absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, 
   if (!options.strength.empty()) {
     ASSIGN_OR_RETURN(given.strength, ParseNumber("strength", options.strength));
     RETURN_IF_ERROR(base::CheckValue("strength", std::nullopt, given.strength, control::kStrengths));
-  } else if (model == control::PictureInput::kStart && !given.images.empty()) {
-    given.strength = control::kUsualStrength;
+  } else if (!given.images.empty() && control::BeginsFromPicture(model, !given.mask.empty())) {
+    given.strength = model.usual_strength;
   }
   return given;
 }

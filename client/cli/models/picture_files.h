@@ -14,7 +14,7 @@
 #include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
-enum class PictureInput : uint8_t;
+struct PictureRules;
 }
 
 namespace tessera::client {
@@ -53,7 +53,7 @@ class PictureFiles final {
   // Returns the pictures, and their strength, by default the usual one of the model. Errors begin with what Options
   // calls the picture: INVALID_ARGUMENT or DATA_LOSS if a file is no picture or is damaged, NOT_FOUND and other errors
   // of reading it, UNAVAILABLE if nothing can be written.
-  absl::StatusOr<GivenPictures> Read(const PictureOptions& options, control::PictureInput model);
+  absl::StatusOr<GivenPictures> Read(const PictureOptions& options, const control::PictureRules& model);
 
  private:
   absl::StatusOr<control::PictureUse> Add(const std::string& path, const char* option);

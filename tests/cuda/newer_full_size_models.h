@@ -1,0 +1,153 @@
+// Writes model folders of Z-Image, FLUX.2 and Qwen-Image for the fake CUDA, as full_size_models.h does for older
+// families.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/cuda/full_size_models.h"
+#include "tests/support/sparse_flux_folder.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+
+// Output widths of the golden pipelines' text encoders; FLUX.2 reads three states side by side.
+inline constexpr int64_t kGoldenQwen3 = 32, kGoldenKleinStates = 72, kGoldenQwenVl = 32;
+
+inline void AddZImageLayer(SparseWeights& weights, const std::string& layer, bool modulated) {
+  constexpr int64_t kWidth = 3840, kHidden = 10240, kHeadDim = 128, kModulation = 256;
+  for (const char* name : {"attention_norm1", "attention_norm2", "ffn_norm1", "ffn_norm2"}) {
+    weights.Add(layer + name + ".weight", {kWidth});
+  }
+  for (const char* name : {"to_q", "to_k", "to_v", "to_out.0"}) {
+    weights.Add(layer + "attention." + name + ".weight", {kWidth, kWidth});
+  }
+  for (const char* name : {"norm_q", "norm_k"}) weights.Add(layer + "attention." + name + ".weight", {kHeadDim});
+  for (const char* name : {"w1", "w3"}) weights.Add(layer + "feed_forward." + name + ".weight", {kHidden, kWidth});
+  weights.Add(layer + "feed_forward.w2.weight", {kWidth, kHidden});
+  if (modulated) weights.AddLinear(layer + "adaLN_modulation.0", 4 * kWidth, kModulation);
+}
+
+inline SparseWeights ZImageTransformer() {
+  constexpr int64_t kWidth = 3840, kModulation = 256, kPatch = 64;
+  SparseWeights weights;
+  weights.AddLinear("all_x_embedder.2-1", kWidth, kPatch);
+  weights.Add("x_pad_token", {1, kWidth});
+  weights.Add("cap_pad_token", {1, kWidth});
+  weights.Add("cap_embedder.0.weight", {kGoldenQwen3});
+  weights.AddLinear("cap_embedder.1", kWidth, kGoldenQwen3);
+  weights.AddLinear("t_embedder.mlp.0", 1024, 256);
+  weights.AddLinear("t_embedder.mlp.2", kModulation, 1024);
+  weights.AddLinear("all_final_layer.2-1.adaLN_modulation.1", kWidth, kModulation);
+  weights.AddLinear("all_final_layer.2-1.linear", kPatch, kWidth);
+  for (int i = 0; i < 2; ++i) {
+    AddZImageLayer(weights, absl::StrCat("context_refiner.", i, "."), /*modulated=*/false);
+    AddZImageLayer(weights, absl::StrCat("noise_refiner.", i, "."), /*modulated=*/true);
+  }
+  for (int i = 0; i < 30; ++i) AddZImageLayer(weights, absl::StrCat("layers.", i, "."), /*modulated=*/true);
+  return weights;
+}
+
+// FLUX.2 has 128 channels per head and no biases.
+inline SparseWeights Flux2Transformer(int64_t heads, int64_t double_blocks, int64_t single_blocks, int64_t text,
+                                      bool guidance) {
+  constexpr int64_t kHeadDim = 128, kChannels = 128;
+  const int64_t width = heads * kHeadDim, mlp = 3 * width;
+  SparseWeights weights;
+  const auto add = [&weights](const std::string& name, int64_t out, int64_t in) {
+    weights.Add(name + ".weight", {out, in});
+  };
+  add("x_embedder", width, kChannels);
+  add("context_embedder", width, text);
+  for (const char* name : {"timestep", "guidance"}) {
+    if (!guidance && std::string(name) == "guidance") continue;
+    add(absl::StrCat("time_guidance_embed.", name, "_embedder.linear_1"), width, 256);
+    add(absl::StrCat("time_guidance_embed.", name, "_embedder.linear_2"), width, width);
+  }
+  add("double_stream_modulation_img.linear", 6 * width, width);
+  add("double_stream_modulation_txt.linear", 6 * width, width);
+  add("single_stream_modulation.linear", 3 * width, width);
+  for (int64_t i = 0; i < double_blocks; ++i) {
+    const std::string block = absl::StrCat("transformer_blocks.", i, ".");
+    for (const char* name :
+         {"to_q", "to_k", "to_v", "add_q_proj", "add_k_proj", "add_v_proj", "to_out.0", "to_add_out"}) {
+      add(block + "attn." + name, width, width);
+    }
+    for (const char* name : {"norm_q", "norm_k", "norm_added_q", "norm_added_k"}) {
+      weights.Add(block + "attn." + name + ".weight", {kHeadDim});
+    }
+    for (const char* name : {"ff", "ff_context"}) {
+      add(block + name + ".linear_in", 2 * mlp, width);
+      add(block + name + ".linear_out", width, mlp);
+    }
+  }
+  for (int64_t i = 0; i < single_blocks; ++i) {
+    const std::string block = absl::StrCat("single_transformer_blocks.", i, ".attn.");
+    add(block + "to_qkv_mlp_proj", 3 * width + 2 * mlp, width);
+    add(block + "to_out", width, width + mlp);
+    for (const char* name : {"norm_q", "norm_k"}) weights.Add(block + name + ".weight", {kHeadDim});
+  }
+  add("norm_out.linear", 2 * width, width);
+  add("proj_out", kChannels, width);
+  return weights;
+}
+
+inline SparseWeights QwenImageTransformer() {
+  constexpr int64_t kWidth = 3072, kHeadDim = 128, kPatch = 64;
+  SparseWeights weights;
+  weights.AddLinear("img_in", kWidth, kPatch);
+  weights.AddLinear("txt_in", kWidth, kGoldenQwenVl);
+  weights.Add("txt_norm.weight", {kGoldenQwenVl});
+  weights.AddLinear("time_text_embed.timestep_embedder.linear_1", kWidth, 256);
+  weights.AddLinear("time_text_embed.timestep_embedder.linear_2", kWidth, kWidth);
+  for (int i = 0; i < 60; ++i) {
+    const std::string block = absl::StrCat("transformer_blocks.", i, ".");
+    for (const char* name :
+         {"to_q", "to_k", "to_v", "add_q_proj", "add_k_proj", "add_v_proj", "to_out.0", "to_add_out"}) {
+      weights.AddLinear(block + "attn." + name, kWidth, kWidth);
+    }
+    for (const char* name : {"norm_q", "norm_k", "norm_added_q", "norm_added_k"}) {
+      weights.Add(block + "attn." + name + ".weight", {kHeadDim});
+    }
+    for (const char* stream : {"img", "txt"}) {
+      weights.AddLinear(block + stream + "_mod.1", 6 * kWidth, kWidth);
+      weights.AddLinear(block + stream + "_mlp.net.0.proj", 4 * kWidth, kWidth);
+      weights.AddLinear(block + stream + "_mlp.net.2", kWidth, 4 * kWidth);
+    }
+  }
+  weights.AddLinear("norm_out.linear", 2 * kWidth, kWidth);
+  weights.AddLinear("proj_out", kPatch, kWidth);
+  return weights;
+}
+
+inline void WriteFullSizeZImage(const TestFolder& folder) {
+  WriteFullSize(folder, "z_image_turbo", "z_image_turbo", ZImageTransformer(),
+                {{"dim", 3840},
+                 {"n_heads", 30},
+                 {"n_kv_heads", 30},
+                 {"n_layers", 30},
+                 {"n_refiner_layers", 2},
+                 {"axes_dims", {32, 48, 48}},
+                 {"axes_lens", {1536, 512, 512}}},
+                "golden-newer");
+}
+
+inline void WriteFullSizeKlein(const TestFolder& folder) {
+  WriteFullSize(folder, "flux2_klein", "flux2_klein",
+                Flux2Transformer(24, 5, 20, kGoldenKleinStates, /*guidance=*/false),
+                {{"attention_head_dim", 128},
+                 {"num_attention_heads", 24},
+                 {"num_layers", 5},
+                 {"num_single_layers", 20},
+                 {"axes_dims_rope", {32, 32, 32, 32}}},
+                "golden-newer");
+}
+
+inline void WriteFullSizeQwenImage(const TestFolder& folder) {
+  WriteFullSize(
+      folder, "qwen_image", "qwen_image", QwenImageTransformer(),
+      {{"attention_head_dim", 128}, {"num_attention_heads", 24}, {"num_layers", 60}, {"axes_dims_rope", {16, 56, 56}}},
+      "golden-newer");
+}
+
+}  // namespace tessera
