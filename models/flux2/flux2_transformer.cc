@@ -341,13 +341,15 @@ void Flux2Transformer::RunDouble(int index, BlockState& state, const Conditionin
   if (Isolates(conditioning)) of_image = {{r, all.subspan(kOfImage + kOfText, kOfImage)}, {n - r, of_image[0].m}};
   parallel::Projection text = block.text.Project(state.text, of_text, context),
                        image = block.image.Project(state.image, of_image, context);
-  text.rotary = RowsOf(conditioning, 0, t);
-  image.rotary = RowsOf(conditioning, t, n);
+  // Between products, tensor ranks may share the tokens out; attention has those of all of them.
+  const int64_t text_rows = text.packed.size(1), image_rows = image.packed.size(1);
+  text.rotary = RowsOf(conditioning, 0, text_rows);
+  image.rotary = RowsOf(conditioning, text_rows, image_rows);
   parallel::Projection references = RowsOf(image, 0, r);
   const at::Tensor attended =
-      Attend(index, {std::move(text), std::move(image)}, std::move(references), t, conditioning, context);
-  state.image = block.image.Finish(state.image, attended.narrow(1, t, n), of_image, context);
-  state.text = block.text.Finish(state.text, attended.narrow(1, 0, t), of_text, context);
+      Attend(index, {std::move(text), std::move(image)}, std::move(references), text_rows, conditioning, context);
+  state.image = block.image.Finish(state.image, attended.narrow(1, text_rows, image_rows), of_image, context);
+  state.text = block.text.Finish(state.text, attended.narrow(1, 0, text_rows), of_text, context);
 }
 
 void Flux2Transformer::RunSingle(int index, BlockState& state, const Conditioning& conditioning,
@@ -364,7 +366,7 @@ void Flux2Transformer::RunSingle(int index, BlockState& state, const Conditionin
   parallel::Projection projection{.packed = projected.narrow(-1, 0, heads),
                                   .query_norm = {.weight = block.norm_q, .bias = {}, .eps = config_.eps},
                                   .key_norm = {.weight = block.norm_k, .bias = {}, .eps = config_.eps},
-                                  .rotary = RowsOf(conditioning, 0, t + n)};
+                                  .rotary = RowsOf(conditioning, 0, projected.size(1))};
   parallel::Projection references = RowsOf(projection, t - r, r);
   const at::Tensor attended =
       Attend(index, {std::move(projection)}, std::move(references), t - r, conditioning, context);

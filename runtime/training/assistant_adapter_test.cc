@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
+#include "models/loading/weight_loader.h"
 #include "models/weights/safetensors_writer.h"
 #include "models/weights/weight_folder.h"
 #include "runtime/training/exports/adapter_file.h"
@@ -85,7 +86,7 @@ class AssistantTest : public ::testing::Test {
                      models::SafetensorsWriter::Create(WeightsPath(merged()), entries, {}));
     AdapterExport adapter{.modules = {}, .base_digest = std::string(64, '0'), .step = 1, .prediction_type = ""};
     for (const auto& [name, location] : weights.tensors()) {
-      const at::Tensor stored = at::empty(location.tensor.shape, at::kFloat);
+      const at::Tensor stored = at::empty(location.tensor.shape, *models::TorchType(location.tensor.type));
       RETURN_IF_ERROR(weights.Read(location, 0, {static_cast<std::byte*>(stored.data_ptr()), stored.nbytes()}));
       at::Tensor value = stored.to(at::kDouble);
       absl::string_view module = name;

@@ -237,7 +237,7 @@ TEST(PlanTest, LayoutsWithStaleStepsAreRecommendedWhenTheyMayBe) {
 }
 
 TEST(PlanTest, PipeFusionIsNotPlannedForAModelOfFewSteps) {
-  PlanRequest request = Request("flux", "A100", Link::kPcie, 8);
+  PlanRequest request = Request("flux", "L20", Link::kPcie, 8);
   request.approximate = true;
   request.work.steps = 4;
   const auto any_stale = [](const Plans& plans) {
