@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/fields/fields.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"

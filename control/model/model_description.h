@@ -12,7 +12,7 @@
 #include "base/fields/fields.h"
 #include "control/model/component_role.h"
 #include "control/model/model_cost.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera::control {
