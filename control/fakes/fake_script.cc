@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/fields/enum_names.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 
 namespace tessera::control {
 namespace {

@@ -8,6 +8,7 @@
 #include "control/model/step_memory.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/reference_size.h"
 
 namespace tessera::control {

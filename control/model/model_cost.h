@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "base/fields/fields.h"
-#include "control/parameters/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
@@ -19,7 +18,8 @@ namespace tessera::control {
 
 enum class DeviceKind : uint8_t;
 enum class Dtype;
-struct GroupShare;  // control/model/group_share.h
+enum class ReferenceFit : uint8_t;  // control/pictures/picture_input.h
+struct GroupShare;                  // control/model/group_share.h
 struct JobParameters;
 
 // Live values per token inside a block, as a multiple of the model's width: residual, normed, q, k, v, the MLP's hidden
@@ -86,24 +86,6 @@ constexpr auto FieldsOf(const StandardSizes*) {
   using S = StandardSizes;
   return std::tuple(Field("ratio_is_width_by_height", &S::ratio_is_width_by_height),
                     Field("sizes", &S::sizes, base::List<base::Nested>{.most = 1 << 10}));
-}
-
-// The bounds ensure that no prediction overflows.
-constexpr auto FieldsOf(const ModelCost*) {
-  using base::Field, base::Integer;
-  using C = ModelCost;
-  constexpr base::Number kCount = {0, 1e30};
-  return std::tuple(
-      Field("token_side", &C::token_side, Integer{1, kMaxImageSide}),
-      Field("text_tokens", &C::text_tokens, Integer{0, kMaxTokens}),
-      Field("fixed_text_tokens", &C::fixed_text_tokens, Integer{0, kMaxTokens}), Field("joint_text", &C::joint_text),
-      Field("references", &C::references), Field("guidance_is_input", &C::guidance_is_input),
-      Field("guided_above", &C::guided_above, base::Number{0, 1}), Field("sizes", &C::sizes), Field("flops", &C::flops),
-      Field("blocks", &C::blocks, Integer{1, 1 << 16}), Field("values_per_token", &C::values_per_token, kCount),
-      Field("values_per_block", &C::values_per_block, kCount),
-      Field("encode_flops_per_token", &C::encode_flops_per_token, kCount),
-      Field("decode_flops_per_pixel", &C::decode_flops_per_pixel, kCount),
-      Field("decode_values_per_pixel", &C::decode_values_per_pixel, kCount));
 }
 
 // Fills in what a step of a transformer of these blocks costs, from the fields about tokens. Returns the FLOPs of each

@@ -12,7 +12,7 @@
 #include "base/fields/fields.h"
 #include "control/model/component_role.h"
 #include "control/model/model_cost.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera::control {
@@ -86,6 +86,24 @@ struct ModelDescription {
 
   bool is_distilled() const { return !base_model.empty(); }
 };
+
+// The bounds ensure that no prediction overflows.
+constexpr auto FieldsOf(const ModelCost*) {
+  using base::Field, base::Integer;
+  using C = ModelCost;
+  constexpr base::Number kCount = {0, 1e30};
+  return std::tuple(
+      Field("token_side", &C::token_side, Integer{1, kMaxImageSide}),
+      Field("text_tokens", &C::text_tokens, Integer{0, kMaxTokens}),
+      Field("fixed_text_tokens", &C::fixed_text_tokens, Integer{0, kMaxTokens}), Field("joint_text", &C::joint_text),
+      Field("references", &C::references), Field("guidance_is_input", &C::guidance_is_input),
+      Field("guided_above", &C::guided_above, base::Number{0, 1}), Field("sizes", &C::sizes), Field("flops", &C::flops),
+      Field("blocks", &C::blocks, Integer{1, 1 << 16}), Field("values_per_token", &C::values_per_token, kCount),
+      Field("values_per_block", &C::values_per_block, kCount),
+      Field("encode_flops_per_token", &C::encode_flops_per_token, kCount),
+      Field("decode_flops_per_pixel", &C::decode_flops_per_pixel, kCount),
+      Field("decode_values_per_pixel", &C::decode_values_per_pixel, kCount));
+}
 
 constexpr auto FieldsOf(const ModelComponent*) {
   using base::Field;

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
 #include "base/text/number_text.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/reference_size.h"
 
 namespace tessera::control {

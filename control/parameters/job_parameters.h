@@ -76,7 +76,7 @@ inline int32_t ExpectedSteps(const JobParameters& job) {
 // Checks that skip-layer guidance stops after its start.
 absl::Status CheckRules(const JobParameters& job);
 
-struct PictureRules;  // control/parameters/picture_input.h
+struct PictureRules;  // control/pictures/picture_input.h
 // INVALID_ARGUMENT about `images`, `mask` or `strength` if the job has other pictures than the model takes. Pictures of
 // no width are placeholders, whose sizes are not checked.
 absl::Status CheckPictures(const JobParameters& job, const PictureRules& model);

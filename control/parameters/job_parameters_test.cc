@@ -10,7 +10,7 @@
 
 #include "base/fields/field_error.h"
 #include "control/parameters/job_parameters_wire.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 
 namespace tessera::control {
 namespace {

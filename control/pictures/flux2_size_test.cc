@@ -1,4 +1,5 @@
-// Expected values are those of diffusers' Flux2ImageProcessor; tests/golden-edit/functions/flux2_sizes.json has more.
+// Expected values are those of diffusers' image processor of FLUX.2; tests/golden-edit/functions/flux2_sizes.json has
+// more.
 #include "control/pictures/flux2_size.h"
 
 #include <gmock/gmock.h>
@@ -6,8 +7,8 @@
 
 #include <limits>
 
-#include "control/parameters/picture_input.h"
 #include "control/pictures/made_up_frames.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/reference_size.h"
 
 namespace tessera::control {

@@ -1,10 +1,10 @@
 #include "control/pictures/reference_size.h"
 
 #include "base/macros/status_macros.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/flux2_size.h"
 #include "control/pictures/kontext_size.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/vision_processor.h"
 
 namespace tessera::control {

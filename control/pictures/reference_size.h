@@ -12,7 +12,7 @@
 
 namespace tessera::control {
 
-enum class ReferenceFit : uint8_t;  // control/parameters/picture_input.h
+enum class ReferenceFit : uint8_t;  // control/pictures/picture_input.h
 
 // A picture is stretched to `scaled`, and `read` is cut out of its middle.
 struct ReferenceSize {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/status/status.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/made_up_frames.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/reference_size.h"
 
 namespace tessera::control {

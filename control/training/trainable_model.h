@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 
 namespace tessera::control {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "control/model/model_cost.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "parallel/plan/layout_bytes.h"
 

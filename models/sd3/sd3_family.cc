@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/macros/status_macros.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "models/families/families.h"
 #include "models/families/family_description.h"
 #include "models/families/guidance.h"

@@ -4,7 +4,7 @@
 
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "models/precision.h"
 
 namespace tessera::runtime {

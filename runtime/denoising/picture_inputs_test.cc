@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "models/token_grid.h"
 
 namespace tessera::runtime {

@@ -8,12 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
 #include "control/model/pipelines.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/made_up_frames.h"
+#include "control/pictures/picture_input.h"
 #include "models/autoencoder/autoencoder_config.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
@@ -72,9 +73,15 @@ class FamilyTest : public testing::TestWithParam<const char*> {
 
   bool has_text() const { return description_.max_sequence_length > 0; }
 
+  // The text encoder of FLUX.2 dev has 31 layers and also reads the padding, which would be most of the work.
+  int64_t MostTokens() const {
+    const int64_t most = description_.default_max_sequence_length;
+    return std::string_view(GetParam()) == "flux2_dev" ? std::min<int64_t>(most, 64) : most;
+  }
+
   models::PromptRequest Request(const std::string& prompt, double guidance) const {
     models::PromptRequest request{.prompt = has_text() ? prompt : std::to_string(prompt.size()),
-                                  .max_sequence_length = description_.default_max_sequence_length,
+                                  .max_sequence_length = MostTokens(),
                                   .guidance_scale = guidance,
                                   .height = height_,
                                   .width = width_};

@@ -7,12 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/blur.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/mask.h"
 #include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/reference_size.h"
 
 namespace tessera::runtime {

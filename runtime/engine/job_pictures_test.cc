@@ -12,10 +12,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/sha256.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/made_up_frames.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/picture_input.h"
 
 namespace tessera::runtime {
 namespace {

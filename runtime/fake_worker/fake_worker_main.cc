@@ -39,7 +39,7 @@
 #include "control/host/device.h"
 #include "control/model/model_description.h"
 #include "control/parameters/load_parameters.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "control/protocol/command_handler.h"
 #include "control/protocol/commands.h"
 #include "control/protocol/control_channel.h"

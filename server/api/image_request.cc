@@ -16,7 +16,7 @@
 #include "base/text/nearest_name.h"
 #include "base/text/random_bytes.h"
 #include "control/model/model_description.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "server/api/field_checks.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_service.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
 #include "control/parameters/message_fields.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "server/api/field_checks.h"
 #include "server/api/job_request.h"
 #include "server/api/request_fields.h"

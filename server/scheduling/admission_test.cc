@@ -8,6 +8,7 @@
 #include "control/model/group_share.h"
 #include "control/model/model_cost.h"
 #include "control/parameters/job_parameters.h"
+#include "control/pictures/picture_input.h"
 #include "server/scheduling/learned_speed.h"
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"

@@ -9,8 +9,8 @@
 #include "base/files/atomic_file.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/picture_frames.h"
+#include "control/pictures/picture_input.h"
 #include "server/pictures/picture_pixels.h"
 
 namespace tessera::server {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/macros/status_macros.h"
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "models/adapters/adapter.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/families.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "control/parameters/picture_input.h"
+#include "control/pictures/picture_input.h"
 #include "server/api/image_service.h"
 #include "server/api/node_info.h"
 #include "tests/support/test_folder.h"

@@ -12,8 +12,8 @@
 #include "base/files/user_folders.h"
 #include "base/macros/status_macros.h"
 #include "client/cli/option_text.h"
-#include "control/parameters/picture_input.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/picture_input.h"
 #include "server/pictures/decode_picture.h"
 #include "server/pictures/picture_pixels.h"
 
