@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "control/pictures/picture_input.h"
 #include "server/api/job.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/test_folder.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
+#include "control/pictures/picture_input.h"
 #include "server/api/caller.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"

@@ -16,10 +16,13 @@
 #include <string>
 #include <vector>
 
-#include "control/pictures/picture_input.h"
 #include "server/api/image_service.h"
 #include "server/api/node_info.h"
 #include "tests/support/test_folder.h"
+
+namespace tessera::control {
+enum class PictureInput : uint8_t;
+}
 
 namespace tessera::server {
 class DurableImageService;
@@ -31,7 +34,7 @@ namespace tessera {
 struct TestModel {
   std::string name;
   std::vector<std::string> aliases = {};
-  control::PictureInput pictures = control::PictureInput::kNone;
+  control::PictureInput pictures = {};
 };
 
 struct TestServiceOptions {
