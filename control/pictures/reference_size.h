@@ -8,11 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "control/pictures/picture.h"
-#include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
 
 enum class ReferenceFit : uint8_t;  // control/pictures/picture_input.h
+struct Frames;                      // control/pictures/picture_frames.h
 
 // A picture is stretched to `scaled`, and `read` is cut out of its middle.
 struct ReferenceSize {

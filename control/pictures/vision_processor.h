@@ -7,9 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "control/pictures/picture.h"
-#include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
+
+struct Frames;  // control/pictures/picture_frames.h
 
 // Returns the size near `area` pixels with the aspect ratio of a picture: both sides are rounded to the nearest
 // multiples of 32, half to even. InvalidArgument, in words that follow the picture's name, for sizes and areas below

@@ -7,7 +7,7 @@
 
 #include "control/parameters/prompt_options.h"
 #include "models/adapters/adapter_set.h"
-#include "models/text_encoders/picture_processor.h"
+#include "models/text_encoders/prompt_pictures.h"
 
 namespace tessera::models {
 

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 #include "models/finite.h"
 #include "models/loading/load_options.h"
+#include "models/text_encoders/picture_processor.h"
 
 namespace tessera::models {
 namespace {
@@ -77,7 +79,8 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
   RETURN_IF_ERROR(ReadConfig(folder, encoder, parse, stage.config, warnings));
   if (stage.config.pictures.has_value()) {
     ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(kProcessor));
-    ASSIGN_OR_RETURN(stage.processor, ReadPictureProcessor(path, kProcessor, *stage.config.pictures));
+    ASSIGN_OR_RETURN(const PictureProcessor processor, ReadPictureProcessor(path, kProcessor, *stage.config.pictures));
+    stage.processor = std::make_shared<const PictureProcessor>(processor);
   }
   absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
       LoadTokenizer(folder.components().at(tokenizer).class_name, *folder.ComponentPath(tokenizer));
@@ -133,7 +136,7 @@ absl::StatusOr<PlannedText> TextStage::PlanOf(const TextCall& call) const {
   ASSIGN_OR_RETURN(PlannedText text, PlanText(*config_.tokenizer, call.plan, call.text, std::min(call.max_length, most),
                                               call.field, config_.encoder));
   if (call.pictures == nullptr) return text;
-  TORCH_CHECK(config_.processor.has_value() && call.plan.padding == TextPadding::kNone,
+  TORCH_CHECK(config_.processor != nullptr && call.plan.padding == TextPadding::kNone,
               "a text with pictures needs an encoder that reads them, and no padding");
   std::vector<int64_t> units;
   for (const control::Frames& picture : call.pictures->pictures) {

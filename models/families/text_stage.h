@@ -4,7 +4,6 @@
 
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "models/adapters/adapter_set.h"
 #include "models/loading/component.h"
-#include "models/text_encoders/picture_processor.h"
+#include "models/text_encoders/prompt_pictures.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/text_encoders/text_plan.h"
 #include "models/tokenizers/tokenizer.h"
@@ -20,6 +19,7 @@
 namespace tessera::models {
 
 struct LoadOptions;
+struct PictureProcessor;
 
 // The encoding of a text. Tensors are on the model's device.
 struct EncodedText {
@@ -72,7 +72,7 @@ struct TextStageConfig {
   std::string encoder;  // component
   TextEncoderConfig config;
   std::shared_ptr<Tokenizer> tokenizer;
-  std::optional<PictureProcessor> processor = std::nullopt;  // if the encoder reads pictures
+  std::shared_ptr<const PictureProcessor> processor;  // null if the encoder reads no pictures
   int64_t full_length = 0;  // in tokens: the tokenizer's model_max_length, at most the encoder's positions
 };
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 #include "control/pictures/picture_input.h"
 #include "models/families/families.h"
 #include "models/families/family_description.h"
@@ -13,6 +14,7 @@
 #include "models/loading/load_options.h"
 #include "models/qwen_image/edit_prompt.h"
 #include "models/qwen_image/qwen_image_transformer.h"
+#include "models/text_encoders/picture_processor.h"
 
 namespace tessera::models {
 namespace {
@@ -47,7 +49,7 @@ absl::StatusOr<QwenImageConfigs> ReadConfigs(const ModelFolder& folder) {
                              "width of the states of text_encoder", configs.texts[0].config.width));
   RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
                              "vae/config.json: z_dim", configs.autoencoder.latent_channels));
-  if (EditingOf(folder.class_name()) != Editing::kNone && !configs.texts[0].processor.has_value()) {
+  if (EditingOf(folder.class_name()) != Editing::kNone && configs.texts[0].processor == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("model_index.json: ", folder.class_name(),
                                                    " needs a component \"processor\" and a text_encoder of class "
                                                    "Qwen2_5_VLForConditionalGeneration, which reads pictures"));

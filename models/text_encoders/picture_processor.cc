@@ -10,6 +10,7 @@
 #include "base/files/sha256.h"
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 
 namespace tessera::models {
 namespace {

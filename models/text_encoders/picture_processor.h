@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "control/pictures/picture_frames.h"
 #include "control/pictures/vision_processor.h"
+#include "models/text_encoders/prompt_pictures.h"
 #include "models/text_encoders/text_encoder.h"
+
+namespace tessera::control {
+struct Frames;
+}
 
 namespace tessera::models {
 
@@ -38,7 +42,6 @@ struct PromptPictures {
   std::vector<control::Frames> pictures;
   std::string key;  // differs between pictures that differ
 };
-using SharedPromptPictures = std::shared_ptr<const PromptPictures>;
 
 // Returns null for no pictures.
 SharedPromptPictures MakePromptPictures(std::vector<control::Frames> pictures);

@@ -21,6 +21,7 @@
 #include "models/families/text_stage.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/loading/load_options.h"
+#include "models/text_encoders/picture_processor.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/picture_inputs.h"
 #include "runtime/engine/model_info.h"

@@ -15,6 +15,7 @@
 #include "control/protocol/job_replies.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
+#include "models/text_encoders/picture_processor.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/device/mark.h"

@@ -8,9 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "control/pictures/picture.h"
-#include "control/pictures/picture_frames.h"
 #include "runtime/denoising/picture_inputs.h"
 #include "tests/golden_runner/golden_case.h"
+
+namespace tessera::control {
+struct Frames;
+}
 
 namespace tessera::golden {
 

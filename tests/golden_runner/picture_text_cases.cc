@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 #include "models/qwen_image/edit_prompt.h"
 #include "models/text_encoders/picture_processor.h"
 #include "models/text_encoders/qwen_vision.h"

@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/pictures/picture_frames.h"
 #include "models/weights/model_folder.h"
 #include "tests/golden_runner/golden_case.h"
+
+namespace tessera::control {
+struct Frames;
+}
 
 namespace tessera::golden {
 
