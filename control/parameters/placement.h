@@ -1,4 +1,4 @@
-// Defines the dtypes in which a model is served, and where its components are kept. LibTorch-free.
+// Defines where the components of a model are kept, and in which dtypes it is served. LibTorch-free.
 #pragma once
 
 #include <array>
@@ -7,15 +7,9 @@
 
 #include "base/fields/enum_names.h"
 #include "base/fields/fields.h"
+#include "control/parameters/dtype.h"
 
 namespace tessera::control {
-
-// The dtype of weights as they are served.
-enum class Dtype { kFp64, kFp32, kBf16 };
-constexpr auto NamesOf(Dtype) { return std::array{"fp64", "fp32", "bf16"}; }
-
-// Bytes of one element.
-constexpr int64_t ElementBytes(Dtype dtype) { return dtype == Dtype::kFp64 ? 8 : dtype == Dtype::kFp32 ? 4 : 2; }
 
 // Where a component other than the transformer is kept.
 enum class ComponentPlacement {

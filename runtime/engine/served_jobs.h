@@ -14,13 +14,15 @@
 #include "models/loading/freed_memory.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/guard.h"
-#include "runtime/engine/job_pictures.h"
 #include "runtime/engine/loaded_adapters.h"
 #include "runtime/engine/model_loader.h"
 #include "runtime/group/worker_rank.h"
 #include "runtime/training/trainer.h"
 
 namespace tessera::runtime {
+
+struct JobPictures;  // runtime/engine/job_pictures.h
+struct KeptPixels;
 
 // Methods execute commands of control::CommandHandler. All but End throw what tensor code throws: the caller runs them,
 // and the functions that they return, with a Guard. Used by one thread, except for the returned functions.

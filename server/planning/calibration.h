@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "control/parameters/placement.h"
+#include "control/parameters/dtype.h"
 #include "server/planning/machine.h"
 
 namespace tessera::server {

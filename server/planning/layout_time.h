@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "control/parameters/placement.h"
+#include "control/parameters/dtype.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/layout_bytes.h"
 #include "server/planning/machine.h"

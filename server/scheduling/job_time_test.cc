@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "control/model/model_cost.h"
 #include "server/scheduling/learned_speed.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
@@ -49,7 +48,7 @@ TEST(LeastSecondsPerFlopTest, OfAnUnseenClassIsNeverSlowerThanWhatIsAssumedAtThe
 class JobTimeTest : public testing::Test {
  protected:
   JobTimeTest() {
-    scheduler_.capacity().SetModel("m", UnitCost());
+    SetUnitCost(scheduler_, "m");
     scheduler_.groups().Add({.id = kGroup, .model = "m", .max_rows = 2, .most_flops_per_second = 640});
     scheduler_.groups().OnReady(kGroup);
   }

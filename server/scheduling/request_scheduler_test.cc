@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "control/model/model_cost.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
 namespace tessera::server {
@@ -267,7 +266,7 @@ TEST_F(SchedulerTest, TakesNoMoreRowsThanTheGroupHas) {
   SchedulerTask guided = SmallTask(9, "a", 3);
   guided.shape.rows = 2;
   RequestScheduler one({});
-  one.capacity().SetModel("m", UnitCost());
+  SetUnitCost(one, "m");
   one.groups().Add(Group(1));
   one.groups().OnReady(kGroup);
   ASSERT_TRUE(one.Enqueue(guided, now_).ok());

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "control/model/model_cost.h"
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
@@ -248,8 +247,8 @@ TEST(RandomOperations, KeepTheInvariants) {
     options.max_resident = 6;
     options.max_waiting = 60;
     RequestScheduler scheduler(options);
-    scheduler.capacity().SetModel("m", UnitCost());
-    scheduler.capacity().SetModel("n", UnitCost());
+    SetUnitCost(scheduler, "m");
+    SetUnitCost(scheduler, "n");
     absl::Time now = absl::FromUnixSeconds(1'800'000'000);
     for (GroupId id = 1; id <= 3; ++id) {
       GroupDescription group = Group(id, 1 + id, id, 1000);

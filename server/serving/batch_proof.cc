@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "control/protocol/job_commands.h"
-#include "server/verification/verification.h"
+#include "server/verification/latent_distance.h"
 
 namespace tessera::server {
 

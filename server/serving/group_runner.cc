@@ -8,7 +8,7 @@
 #include "base/threads/start_thread.h"
 #include "base/time/steady_time.h"
 #include "server/serving/batch_proof.h"
-#include "server/verification/verification.h"
+#include "server/verification/latent_distance.h"
 #include "server/workers/last_output.h"
 
 namespace tessera::server {

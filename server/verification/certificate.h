@@ -11,6 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+namespace tessera::control {
+struct LoadParameters;
+}
+
 namespace tessera::server {
 
 // The subject of a certificate. A different value of any field needs another certificate.
@@ -81,5 +85,9 @@ class CertificateFolder {
  private:
   std::string path_;
 };
+
+// Returns whether the certificate's subject includes the identity of devices. On the CPU it does not: `libraries` of
+// the model says what a CPU computes with.
+bool NeedsIdentity(const control::LoadParameters& load);
 
 }  // namespace tessera::server

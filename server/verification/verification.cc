@@ -16,6 +16,7 @@
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
 #include "control/protocol/job_commands.h"
+#include "server/verification/latent_distance.h"
 #include "server/verification/probe_pictures.h"
 #include "server/workers/step_loop.h"
 #include "server/workers/worker_process.h"

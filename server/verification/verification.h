@@ -24,8 +24,7 @@
 
 namespace tessera::control {
 struct JobParameters;
-struct LatentValues;
-}  // namespace tessera::control
+}
 
 namespace tessera::server {
 
@@ -59,10 +58,6 @@ struct VerificationHost {
   std::function<void(const std::string& text)> report;
 };
 
-// Returns whether the certificate's subject includes the identity of devices. On the CPU it does not: `libraries` of
-// the model says what a CPU computes with.
-bool NeedsIdentity(const control::LoadParameters& load);
-
 // Returns the subject of a certificate for this request. `worker` is the worker program.
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker);
 
@@ -80,16 +75,5 @@ std::string ProbePrompt(const control::ModelDescription& model);
 // Returns the request for one canary, as verifications and probes make it.
 control::JobParameters ProbeJob(const control::ModelDescription& model, const Canary& canary,
                                 const std::string& prompt = "");
-
-// Returns the largest allowed RelativeDistance between the model's prediction for an image in a batch and its
-// prediction for that image alone. It is zero on the CPU, where the operators promise equal bits (kernels/ops.h). On a
-// device, whose libraries do not promise that, it is what rounding in another order may change.
-double BatchBound(control::Dtype dtype, const std::string& device);
-
-// max |a − b| / max |b|; NaN if any value is NaN or if the shapes differ.
-double RelativeError(const control::LatentValues& a, const control::LatentValues& b);
-
-// ‖a − b‖ / ‖b‖; NaN as in RelativeError.
-double RelativeDistance(const control::LatentValues& a, const control::LatentValues& b);
 
 }  // namespace tessera::server

@@ -109,8 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
         Budget{.model = "pixart_sigma", .operations = 381, .before_steps = 466, .decoding = 417, .memory_mib = 1850},
         Budget{.model = "hunyuan", .operations = 714, .before_steps = 797, .decoding = 417, .memory_mib = 4116},
         Budget{.model = "z_image_turbo", .operations = 1, .before_steps = 1, .decoding = 1, .memory_mib = 16000},
-        Budget{.model = "flux2_klein", .operations = 1, .before_steps = 1, .decoding = 1, .memory_mib = 16000},
-        Budget{.model = "qwen_image", .operations = 1, .before_steps = 1, .decoding = 1, .memory_mib = 60000}),
+        Budget{.model = "flux2_klein", .operations = 305, .before_steps = 1383, .decoding = 424, .memory_mib = 8620},
+        Budget{.model = "qwen_image", .operations = 1035, .before_steps = 387, .decoding = 134, .memory_mib = 39600}),
     [](const auto& info) { return info.param.model; });
 
 using WithoutGraphsTest = FakeCudaTest;

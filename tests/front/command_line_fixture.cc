@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "server/image/image_file.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera {

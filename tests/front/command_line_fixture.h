@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "server/image/image_file.h"
 #include "tests/front/child_process.h"
 #include "tests/support/test_folder.h"
+
+namespace tessera::server {
+struct DecodedImage;
+}
 
 namespace tessera {
 

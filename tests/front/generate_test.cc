@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/image/image_file.h"
 #include "server/metadata/parameters_text.h"
 #include "tests/front/command_line_fixture.h"
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/image/image_file.h"
 #include "server/metadata/parameters_text.h"
 #include "tests/front/command_line_fixture.h"
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/calls/api_keys.h"
+#include "server/image/image_file.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/safetensors_bytes.h"
 

@@ -13,6 +13,7 @@
 #include "server/api/job.h"
 #include "server/api/server_info.h"
 #include "server/http/tls_certificates.h"
+#include "server/image/image_file.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "control/model/model_description.h"
 #include "server/planning/planner.h"
 #include "tests/planner/known_models.h"
 

@@ -1,5 +1,6 @@
 #include "tests/planner/known_models.h"
 
+#include "control/model/model_description.h"
 #include "parallel/plan/stage_balance.h"
 
 namespace tessera {

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "control/model/model_description.h"
+namespace tessera::control {
+struct ModelDescription;
+}
 
 namespace tessera {
 

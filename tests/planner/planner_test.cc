@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "control/model/model_description.h"
 #include "control/parameters/placement.h"
 #include "tests/planner/known_models.h"
 

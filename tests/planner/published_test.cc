@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "control/model/model_description.h"
 #include "control/parameters/placement.h"
 #include "server/planning/layout_time.h"
 #include "tests/planner/known_models.h"

@@ -11,6 +11,10 @@ namespace tessera {
 
 control::ModelCost UnitCost() { return {.flops = {.image = 1}, .values_per_token = 0.25}; }
 
+void SetUnitCost(server::RequestScheduler& scheduler, const std::string& model) {
+  scheduler.capacity().SetModel(model, UnitCost());
+}
+
 server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size) {
   return {.id = id, .key = key, .shape = {.model = "m", .height = size, .width = size}, .steps = steps};
 }

@@ -83,6 +83,9 @@ class SchedulerSimulation {
 // image costs n².
 control::ModelCost UnitCost();
 
+// Gives a model that cost.
+void SetUnitCost(server::RequestScheduler& scheduler, const std::string& model);
+
 server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size = 8);
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/loaded.h"
 #include "server/api/field_checks.h"
-#include "server/verification/verification.h"
+#include "server/verification/certificate.h"
 #include "server/workers/step_loop.h"
 
 namespace tessera::client {

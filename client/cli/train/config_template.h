@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "control/model/model_description.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
+
+namespace tessera::control {
+struct ModelDescription;
+}
 
 namespace tessera::client {
 

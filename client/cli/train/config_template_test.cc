@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "control/model/model_description.h"
+
 namespace tessera::client {
 namespace {
 

@@ -7,6 +7,7 @@
 
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/text_reporter.h"
+#include "control/model/model_description.h"
 #include "parallel/plan/mesh.h"
 
 namespace tessera::client {

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "control/model/model_description.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
+
+namespace tessera::control {
+struct ModelDescription;
+}
 
 namespace tessera::client {
 

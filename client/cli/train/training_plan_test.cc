@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "control/model/model_description.h"
+
 namespace tessera::client {
 namespace {
 
