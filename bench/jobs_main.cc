@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "control/model/model_cost.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/new_job.h"
 #include "server/jobs/sqlite_job_store.h"

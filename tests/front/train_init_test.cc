@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "control/training/config.h"
+#include "server/image/image_file.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {
