@@ -42,7 +42,7 @@ class WithServer(unittest.TestCase):
 
 
 # Of 19 x 13 pixels.
-PICTURES = pathlib.Path(__file__).resolve().parent.parent / "pictures" / "uploads"
+PICTURES = pathlib.Path(__file__).resolve().parent.parent / "pictures" / "edits"
 
 
 class Edits(unittest.TestCase):
@@ -93,7 +93,7 @@ class Edits(unittest.TestCase):
 
     def test_a_stream_brings_partial_images_and_the_image(self):
         events = list(openai_client(self.server).images.edit(
-            image=PICTURES / "animated.webp", prompt="red apple", model="gpt-image-1", stream=True, partial_images=2))
+            image=PICTURES / "animated.png", prompt="red apple", model="gpt-image-1", stream=True, partial_images=2))
         self.assertEqual(events[-1].type, "image_edit.completed")
         self.assertEqual({event.type for event in events[:-1]} - {"image_edit.partial_image"}, set())
         self.assertTrue(base64.b64decode(events[-1].b64_json).startswith(PNG))
