@@ -45,7 +45,7 @@ MEASURE_SECONDS, FULL_SECONDS = 480, 2400
 STAYS = (
     "tests/golden/tokenizers/", "tests/golden/saved_tokenizers/", "tests/golden/schedulers/",
     "tests/golden/trajectories/", "tests/golden/training/", "tests/golden-inputs/", "tests/golden-exports/",
-    "tests/golden-newer/", "tests/golden-edit/",
+    "tests/golden-newer/", "tests/golden-edit/", "tests/golden-adapters/", "tests/golden-files/",
     "tests/fuzz/", "examples/emoji/images/", "docs/images/", "deploy/")
 # Variations with which a failed row runs again, so that one visit finds the cause.
 RETRIES = (

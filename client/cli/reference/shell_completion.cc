@@ -72,12 +72,12 @@ std::string ZshAction(const std::string& value) {
   return absl::StrCat("(", ZshMessage(absl::StrJoin(choices.words, " ")), ")");
 }
 
-// Appends one specification per name; at most one of the names may be given.
-void AppendZshOption(const OptionText& option, std::string& script) {
+// Appends one specification per name; at most one of the names may be given. `positionals` counts those of the command.
+void AppendZshOption(const OptionText& option, int& positionals, std::string& script) {
   constexpr char kIndent[] = " \\\n          ";
   if (option.positional) {
-    const std::string spec =
-        absl::StrCat(option.required ? "1:" : "1::", ZshMessage(option.names[0]), ":", ZshAction(option.value));
+    const std::string spec = absl::StrCat(++positionals, option.required ? ":" : "::", ZshMessage(option.names[0]), ":",
+                                          ZshAction(option.value));
     absl::StrAppend(&script, kIndent, ShellQuoted(spec));
     return;
   }
@@ -138,10 +138,18 @@ std::string BashCompletion(const ProgramText& program) {
   }
   absl::StrAppend(&script, "    esac\n    return\n  fi\n  case $command in\n");
   for (const CommandText& command : program.commands) {
+    std::vector<std::string> offers;
     for (const OptionText& option : command.options) {
-      if (!option.positional) continue;
-      absl::StrAppend(&script, "    ", command.name, ") _tessera_offer ", BashOffer(option.value), " ;;\n");
+      if (option.positional) offers.push_back(absl::StrCat("_tessera_offer ", BashOffer(option.value)));
     }
+    if (offers.empty()) continue;
+    // A positional after the first one follows it, without options in between.
+    std::string places;
+    for (size_t i = 0; i + 1 < offers.size(); ++i) absl::StrAppend(&places, i + 2, ") ", offers[i], " ;; ");
+    absl::StrAppend(
+        &script, "    ", command.name, ") ",
+        places.empty() ? offers[0] : absl::StrCat("case $COMP_CWORD in ", places, "*) ", offers.back(), " ;; esac"),
+        " ;;\n");
   }
   absl::StrAppend(&script, "  esac\n}\n\ncomplete -F _tessera tessera\n");
   return script;
@@ -151,7 +159,8 @@ std::string ZshCompletion(const ProgramText& program) {
   std::string script =
       "#compdef tessera\n# zsh completion for tessera, made by `tessera completion zsh`.\n\n"
       "_tessera() {\n  local curcontext=$curcontext state line\n  typeset -A opt_args\n  _arguments -s -S -C";
-  for (const OptionText& option : program.options) AppendZshOption(option, script);
+  int positionals = 0;
+  for (const OptionText& option : program.options) AppendZshOption(option, positionals, script);
   absl::StrAppend(&script, " \\\n          '1:command:->command' '*::argument:->argument'\n",
                   "  case $state in\n    command)\n      local -a commands=(\n");
   for (const CommandText& command : program.commands) {
@@ -163,7 +172,8 @@ std::string ZshCompletion(const ProgramText& program) {
                   "    argument)\n      case $words[1] in\n");
   for (const CommandText& command : program.commands) {
     absl::StrAppend(&script, "        ", command.name, ")\n          _arguments -s -S");
-    for (const OptionText& option : command.options) AppendZshOption(option, script);
+    positionals = 0;
+    for (const OptionText& option : command.options) AppendZshOption(option, positionals, script);
     absl::StrAppend(&script, "\n          ;;\n");
   }
   absl::StrAppend(&script, "      esac\n      ;;\n  esac\n}\n\n",
