@@ -20,8 +20,8 @@ struct OriginalName {
   std::string_view original, modules;
 };
 
-// Source: the modules of Black Forest Labs' flux (model.py), matched to diffusers' FluxTransformer2DModel.
-constexpr std::array kFluxNames{
+// The attention of the double blocks of FLUX.1 and FLUX.2.
+constexpr std::array kDoubleAttentionNames{
     OriginalName{"double_blocks.{}.img_attn.qkv",
                  "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
     OriginalName{"double_blocks.{}.txt_attn.qkv",
@@ -29,6 +29,10 @@ constexpr std::array kFluxNames{
                  "transformer_blocks.{}.attn.add_v_proj"},
     OriginalName{"double_blocks.{}.img_attn.proj", "transformer_blocks.{}.attn.to_out.0"},
     OriginalName{"double_blocks.{}.txt_attn.proj", "transformer_blocks.{}.attn.to_add_out"},
+};
+
+// Source: the modules of Black Forest Labs' flux (model.py), matched to diffusers' FluxTransformer2DModel.
+constexpr std::array kFluxNames{
     OriginalName{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.net.0.proj"},
     OriginalName{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.net.2"},
     OriginalName{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.net.0.proj"},
@@ -125,13 +129,6 @@ constexpr std::array kZImageNames{
 // Source: the modules of Black Forest Labs' flux2 (model.py), matched to diffusers' Flux2Transformer2DModel. The
 // modulations are of all blocks, and the first product of a single block is one module in both.
 constexpr std::array kFlux2Names{
-    OriginalName{"double_blocks.{}.img_attn.qkv",
-                 "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
-    OriginalName{"double_blocks.{}.txt_attn.qkv",
-                 "transformer_blocks.{}.attn.add_q_proj transformer_blocks.{}.attn.add_k_proj "
-                 "transformer_blocks.{}.attn.add_v_proj"},
-    OriginalName{"double_blocks.{}.img_attn.proj", "transformer_blocks.{}.attn.to_out.0"},
-    OriginalName{"double_blocks.{}.txt_attn.proj", "transformer_blocks.{}.attn.to_add_out"},
     OriginalName{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.linear_in"},
     OriginalName{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.linear_out"},
     OriginalName{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.linear_in"},
@@ -223,10 +220,12 @@ void AdapterNames::AddOriginals() {
       for (int64_t block = 0; block < (numbered ? blocks : 1); ++block) AddOriginal(name.original, name.modules, block);
     }
   };
-  if (model_.originals == OriginalNames::kFlux) add(kFluxNames);
+  const bool is_flux = model_.originals == OriginalNames::kFlux, is_flux2 = model_.originals == OriginalNames::kFlux2;
+  if (is_flux || is_flux2) add(kDoubleAttentionNames);
+  if (is_flux) add(kFluxNames);
+  if (is_flux2) add(kFlux2Names);
   if (model_.originals == OriginalNames::kSd3) add(kSd3Names);
   if (model_.originals == OriginalNames::kZImage) add(kZImageNames);
-  if (model_.originals == OriginalNames::kFlux2) add(kFlux2Names);
   if (model_.originals == OriginalNames::kQwenImage) {
     // The authors published the model with diffusers' names, which all tools use.
     for (const auto& [name, product] : dotted_["transformer"]) {
