@@ -10,7 +10,7 @@ TEST(WatchedTimeTest, CountsTheTimeBetweenLooksUpToTheLongestGap) {
   EXPECT_EQ(time.LookAt(absl::Seconds(100)), absl::ZeroDuration());
   EXPECT_EQ(time.LookAt(absl::Seconds(100.25)), absl::Seconds(0.25));
   EXPECT_EQ(time.LookAt(absl::Seconds(101)), absl::Seconds(1));
-  EXPECT_EQ(time.LookAt(absl::Seconds(121)), absl::Seconds(2)) << "twenty seconds nobody looked";
+  EXPECT_EQ(time.LookAt(absl::Seconds(121)), absl::Seconds(2)) << "there was no look for twenty seconds";
   EXPECT_EQ(time.LookAt(absl::Seconds(121.5)), absl::Seconds(2.5));
 }
 

@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/macros/status_macros.h"
+#include "control/pictures/picture_sides.h"
 
 namespace tessera::control {
 namespace {
 
 constexpr int kFlux2Multiple = 16;
-
-absl::Status RefusedReference(const PictureSize& picture, const std::string& valid) {
-  return absl::InvalidArgumentError(absl::StrCat(" has ", picture.width, "x", picture.height, " pixels; ", valid));
-}
 
 int RoundedDown(int side) { return std::max(side / kFlux2Multiple, 1) * kFlux2Multiple; }
 
@@ -28,25 +25,21 @@ PictureSize Flux2ScaledSize(const PictureSize& picture) {
 }
 
 absl::Status CheckFlux2Reference(const PictureSize& picture) {
+  RETURN_IF_ERROR(CheckPictureSides(picture, kFlux2LeastSide));
   const auto [least, most] = std::minmax(picture.width, picture.height);
-  if (least < kFlux2LeastSide || most > kMaxPictureSide) {
-    return RefusedReference(picture, absl::StrCat("valid are sides of ", kFlux2LeastSide, " to ", kMaxPictureSide));
-  }
   if (int64_t{most} > int64_t{least} * kFlux2MostRatio) {
-    return RefusedReference(picture, absl::StrCat("one side may be at most ", kFlux2MostRatio, " times the other"));
+    return WrongPictureSize(picture, absl::StrCat("one side may be at most ", kFlux2MostRatio, " times the other"));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<ReferenceSize> Flux2ReferenceSize(const PictureSize& picture) {
-  if (picture.width < 1 || picture.height < 1 || std::max(picture.width, picture.height) > kMaxPictureSide) {
-    return RefusedReference(picture, absl::StrCat("valid are sides of 1 to ", kMaxPictureSide));
-  }
+  RETURN_IF_ERROR(CheckPictureSides(picture, 1));
   const PictureSize scaled = Flux2ScaledSize(picture);
   const PictureSize read = {.width = scaled.width / kFlux2Multiple * kFlux2Multiple,
                             .height = scaled.height / kFlux2Multiple * kFlux2Multiple};
   if (read.width == 0 || read.height == 0) {
-    return RefusedReference(picture, absl::StrCat("after scaling each side must have at least ", kFlux2Multiple));
+    return WrongPictureSize(picture, absl::StrCat("after scaling each side must have at least ", kFlux2Multiple));
   }
   return ReferenceSize{.scaled = scaled, .read = read};
 }

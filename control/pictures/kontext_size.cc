@@ -5,6 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/macros/status_macros.h"
+#include "control/pictures/picture_sides.h"
 
 namespace tessera::control {
 namespace {
@@ -17,8 +19,6 @@ constexpr PictureSize kPreferredSizes[] = {
     {1328, 800}, {1392, 752}, {1456, 720},  {1504, 688}, {1568, 672},
 };
 
-bool IsSide(double side, int least) { return side >= least && side <= kMaxPictureSide; }
-
 // Rounds half to even, which is the default mode of nearbyint, then down.
 double RoundedSide(double side) { return std::floor(std::nearbyint(side) / kMultiple) * kMultiple; }
 
@@ -27,7 +27,8 @@ double RoundedSide(double side) { return std::floor(std::nearbyint(side) / kMult
 std::span<const PictureSize> KontextPreferredSizes() { return kPreferredSizes; }
 
 absl::StatusOr<PictureSize> KontextResultSize(const PictureSize& asked, int64_t max_area) {
-  if (!IsSide(asked.width, 1) || !IsSide(asked.height, 1) || max_area < 1 || max_area > kMaxPicturePixels) {
+  if (!IsPictureSide(asked.width, 1) || !IsPictureSide(asked.height, 1) || max_area < 1 ||
+      max_area > kMaxPicturePixels) {
     return absl::InvalidArgumentError(absl::StrCat("a result of ", asked.width, "x", asked.height, " in an area of ",
                                                    max_area, " pixels is not valid; valid are sides of 1 to ",
                                                    kMaxPictureSide, " and areas of 1 to ", kMaxPicturePixels));
@@ -35,7 +36,7 @@ absl::StatusOr<PictureSize> KontextResultSize(const PictureSize& asked, int64_t 
   const double ratio = static_cast<double>(asked.width) / asked.height;
   const double area = static_cast<double>(max_area);
   const double width = RoundedSide(std::sqrt(area * ratio)), height = RoundedSide(std::sqrt(area / ratio));
-  if (!IsSide(width, kMultiple) || !IsSide(height, kMultiple)) {
+  if (!IsPictureSide(width, kMultiple) || !IsPictureSide(height, kMultiple)) {
     return absl::InvalidArgumentError(absl::StrCat("the aspect ratio ", asked.width, ":", asked.height,
                                                    " needs a side of less than ", kMultiple, " or more than ",
                                                    kMaxPictureSide, " pixels in an area of ", max_area, " pixels"));
@@ -44,10 +45,7 @@ absl::StatusOr<PictureSize> KontextResultSize(const PictureSize& asked, int64_t 
 }
 
 absl::StatusOr<PictureSize> KontextPictureSize(const PictureSize& picture, bool auto_resize) {
-  if (!IsSide(picture.width, kMultiple) || !IsSide(picture.height, kMultiple)) {
-    return absl::InvalidArgumentError(absl::StrCat(" has ", picture.width, "x", picture.height,
-                                                   " pixels; valid are sides of ", kMultiple, " to ", kMaxPictureSide));
-  }
+  RETURN_IF_ERROR(CheckPictureSides(picture, kMultiple));
   const PictureSize rounded{.width = picture.width / kMultiple * kMultiple,
                             .height = picture.height / kMultiple * kMultiple};
   if (!auto_resize) return rounded;

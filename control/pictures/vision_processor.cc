@@ -9,6 +9,7 @@
 #include "base/macros/status_macros.h"
 #include "control/pictures/filter_taps.h"
 #include "control/pictures/fit_picture.h"
+#include "control/pictures/picture_sides.h"
 
 namespace tessera::control {
 namespace {
@@ -17,16 +18,8 @@ constexpr int kAreaMultiple = 32;
 constexpr int kMostProcessorRatio = 200;
 constexpr int kMostWeightBits = 22;
 
-bool IsPictureSide(double side, int least) { return side >= least && side <= kMaxPictureSide; }
-
 // Rounds half to even, which is the default mode of nearbyint.
 double NearestMultiple(double side, int multiple) { return std::nearbyint(side / multiple) * multiple; }
-
-absl::Status CheckPictureSize(const PictureSize& picture) {
-  if (IsPictureSide(picture.width, 1) && IsPictureSide(picture.height, 1)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(" has ", picture.width, "x", picture.height, " pixels; valid are sides of 1 to ", kMaxPictureSide));
-}
 
 // The taps of one output sample with fixed-point weights of 16 bits.
 struct BicubicTaps {
@@ -81,7 +74,7 @@ std::vector<uint8_t> FilterLines(const std::vector<uint8_t>& in, size_t blocks, 
 }  // namespace
 
 absl::StatusOr<PictureSize> SizeOfArea(const PictureSize& picture, int64_t area) {
-  RETURN_IF_ERROR(CheckPictureSize(picture));
+  RETURN_IF_ERROR(CheckPictureSides(picture, 1));
   if (area < 1 || area > kMaxPicturePixels) {
     return absl::InvalidArgumentError(
         absl::StrCat("an area of ", area, " pixels is not valid; valid are 1 to ", kMaxPicturePixels));
@@ -90,20 +83,18 @@ absl::StatusOr<PictureSize> SizeOfArea(const PictureSize& picture, int64_t area)
   const double exact = std::sqrt(static_cast<double>(area) * ratio);
   const double width = NearestMultiple(exact, kAreaMultiple), height = NearestMultiple(exact / ratio, kAreaMultiple);
   if (!IsPictureSide(width, kAreaMultiple) || !IsPictureSide(height, kAreaMultiple)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        " has ", picture.width, "x", picture.height, " pixels; with these proportions a side would have less than ",
-        kAreaMultiple, " or more than ", kMaxPictureSide, " pixels in an area of ", area, " pixels"));
+    return WrongPictureSize(
+        picture, absl::StrCat("with these proportions a side would have less than ", kAreaMultiple, " or more than ",
+                              kMaxPictureSide, " pixels in an area of ", area, " pixels"));
   }
   return PictureSize{.width = static_cast<int>(width), .height = static_cast<int>(height)};
 }
 
 absl::StatusOr<PictureSize> ProcessorSize(const PictureSize& picture, const ProcessorLimits& limits) {
-  RETURN_IF_ERROR(CheckPictureSize(picture));
+  RETURN_IF_ERROR(CheckPictureSides(picture, 1));
   const double w = picture.width, h = picture.height;
   if (std::max(w, h) / std::min(w, h) > kMostProcessorRatio) {
-    return absl::InvalidArgumentError(absl::StrCat(" has ", picture.width, "x", picture.height,
-                                                   " pixels; one side can be at most ", kMostProcessorRatio,
-                                                   " times the other"));
+    return WrongPictureSize(picture, absl::StrCat("one side can be at most ", kMostProcessorRatio, " times the other"));
   }
   double width = NearestMultiple(w, limits.unit), height = NearestMultiple(h, limits.unit);
   const double pixels = w * h;
