@@ -35,17 +35,13 @@ class Process {
  private:
   std::string Key(const std::string& name) const { return absl::StrCat(prefix_, ".", name); }
 
-  template <class T, class U>
-  static void Set(const std::optional<T>& read, U& value) {
-    if (read.has_value()) value = static_cast<U>(*read);
-  }
-  void SetInteger(const std::string& key, int64_t& value) { Set(foreign_.Integer(Key(key)), value); }
-  void SetNumber(const std::string& key, double& value) { Set(foreign_.Number(Key(key)), value); }
+  void SetInteger(const std::string& key, int64_t& value) { SetIfRead(foreign_.Integer(Key(key)), value); }
+  void SetNumber(const std::string& key, double& value) { SetIfRead(foreign_.Number(Key(key)), value); }
 
   void Model() {
-    Set(foreign_.Text(Key("model.name_or_path")), config_.model);
-    Set(foreign_.Flag(Key("model.quantize")), config_.train.quantize);
-    Set(foreign_.Text(Key("model.assistant_lora_path")), config_.train.assistant_adapter);
+    SetIfRead(foreign_.Text(Key("model.name_or_path")), config_.model);
+    SetIfRead(foreign_.Flag(Key("model.quantize")), config_.train.quantize);
+    SetIfRead(foreign_.Text(Key("model.assistant_lora_path")), config_.train.assistant_adapter);
     // The family is read from the model's own files.
     arch_ = foreign_.Text(Key("model.arch")).value_or("");
     for (const char* flag : {"is_flux", "is_v3", "is_pixart", "is_lumina2"}) {
@@ -101,7 +97,7 @@ class Process {
     for (const char* key : {"train.gradient_accumulation", "train.gradient_accumulation_steps"}) {
       SetInteger(key, train.gradient_accumulation_steps);
     }
-    Set(foreign_.Flag(Key("train.gradient_checkpointing")), train.gradient_checkpointing);
+    SetIfRead(foreign_.Flag(Key("train.gradient_checkpointing")), train.gradient_checkpointing);
     SetNumber("train.lr", train.lr);
     ImportOptimizer(Key("train.optimizer"), foreign_, config_);
     SetNumber("train.optimizer_params.weight_decay", train.optimizer_params.weight_decay);
@@ -157,20 +153,19 @@ class Process {
     for (size_t i = 0; i < foreign_.Count(Key("datasets")); ++i) {
       const auto key = [&](const char* name) { return Key(absl::StrCat("datasets[", i, "].", name)); };
       control::TrainDataset& dataset = config_.datasets.emplace_back();
-      for (const char* folder : {"dataset_path", "folder_path"}) Set(foreign_.Text(key(folder)), dataset.folder_path);
-      Set(foreign_.Text(key("caption_ext")), dataset.caption_ext);
-      absl::string_view extension = dataset.caption_ext;
-      absl::ConsumePrefix(&extension, ".");
-      dataset.caption_ext = std::string(extension);
-      Set(foreign_.Number(key("caption_dropout_rate")), dataset.caption_dropout_rate);
+      for (const char* folder : {"dataset_path", "folder_path"})
+        SetIfRead(foreign_.Text(key(folder)), dataset.folder_path);
+      SetIfRead(foreign_.Text(key("caption_ext")), dataset.caption_ext);
+      dataset.caption_ext = WithoutPoint(dataset.caption_ext);
+      SetIfRead(foreign_.Number(key("caption_dropout_rate")), dataset.caption_dropout_rate);
       for (const double side : foreign_.Numbers(key("resolution"))) {
         if (side >= 1 && side < 1e6) dataset.resolution.push_back(static_cast<int64_t>(side));
       }
-      Set(foreign_.Integer(key("num_repeats")), dataset.num_repeats);
-      Set(foreign_.Flag(key("is_reg")), dataset.is_reg);
-      Set(foreign_.Flag(key("cache_latents_to_disk")), dataset.cache_latents_to_disk);
-      Set(caches_texts_, dataset.cache_text_embeddings);
-      Set(foreign_.Flag(key("cache_text_embeddings")), dataset.cache_text_embeddings);
+      SetIfRead(foreign_.Integer(key("num_repeats")), dataset.num_repeats);
+      SetIfRead(foreign_.Flag(key("is_reg")), dataset.is_reg);
+      SetIfRead(foreign_.Flag(key("cache_latents_to_disk")), dataset.cache_latents_to_disk);
+      SetIfRead(caches_texts_, dataset.cache_text_embeddings);
+      SetIfRead(foreign_.Flag(key("cache_text_embeddings")), dataset.cache_text_embeddings);
       foreign_.Take(key("cache_latents"));  // they are cached in any case
       foreign_.Take(key("enable_ar_bucket"));
     }

@@ -16,8 +16,8 @@
 
 namespace tessera::client {
 
-// Parses YAML, JSON or TOML, which the name of the file tells apart by its end, into one tree. Returns InvalidArgument,
-// with the path and the line, for text that is not in that format or is too large.
+// Parses YAML, JSON or TOML, as the end of the file's name says, into one tree. Returns InvalidArgument, with the path
+// and the line, for text that is not in that format or is too large.
 absl::StatusOr<base::Json> ParseForeign(const std::string& text, const std::string& path);
 
 class ForeignConfig {

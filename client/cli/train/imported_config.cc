@@ -1,7 +1,5 @@
 #include "client/cli/train/imported_config.h"
 
-#include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 
@@ -11,6 +9,11 @@
 #include "base/macros/status_macros.h"
 
 namespace tessera::client {
+
+std::string WithoutPoint(std::string_view extension) {
+  if (extension.starts_with('.')) extension.remove_prefix(1);
+  return std::string(extension);
+}
 
 void ImportOptimizer(const std::string& key, ForeignConfig& foreign, control::TrainConfig& config) {
   const std::optional<std::string> typed = foreign.Text(key);
@@ -62,9 +65,7 @@ absl::StatusOr<ImportedConfig> ImportConfig(const std::string& text, const std::
     const bool is_of_images = root.Find("datasets") != nullptr;
     ForeignConfig foreign(root, "", /*drops_sections=*/!is_of_images);
     imported.program = "kohya's sd-scripts";
-    constexpr std::array kMarks{"pretrained_model_name_or_path", "network_module", "train_data_dir", "dataset_config",
-                                "datasets"};
-    if (std::ranges::none_of(kMarks, [&](const char* mark) { return foreign.Has(mark); })) {
+    if (!is_of_images && !HasKohyaArguments(foreign)) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": it is no configuration of ai-toolkit, which has config.process, and none of kohya's ",
                        "sd-scripts, which names pretrained_model_name_or_path, dataset_config or datasets"));

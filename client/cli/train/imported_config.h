@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -33,9 +35,21 @@ struct ImportedConfig {
 absl::StatusOr<ImportedConfig> ImportConfig(const std::string& text, const std::string& path, const std::string& model,
                                             const ImportFiles& files);
 
+// Whether the settings are the arguments of one of sd-scripts' training scripts.
+bool HasKohyaArguments(const ForeignConfig& foreign);
+
 // Fill `imported` from one program's settings. Errors are as above.
 absl::Status ImportAiToolkit(ForeignConfig& foreign, ImportedConfig& imported);
 absl::Status ImportKohya(ForeignConfig& foreign, const ImportFiles& files, ImportedConfig& imported);
+
+// Sets a value that was read; a missing one keeps what it is.
+template <class T, class U>
+void SetIfRead(const std::optional<T>& read, U& value) {
+  if (read.has_value()) value = static_cast<U>(*read);
+}
+
+// ".txt" and "txt" → "txt"
+std::string WithoutPoint(std::string_view extension);
 
 // Reads an optimizer's name. All that are AdamW with other storage become AdamW, with a note.
 void ImportOptimizer(const std::string& key, ForeignConfig& foreign, control::TrainConfig& config);

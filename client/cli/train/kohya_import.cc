@@ -26,16 +26,6 @@ constexpr int64_t kDefaultSteps = 1600;  // of sd-scripts
 constexpr double kDefaultRate = 2e-6;
 constexpr char kCaptionExtension[] = ".caption";
 
-template <class T, class U>
-void Set(const std::optional<T>& read, U& value) {
-  if (read.has_value()) value = static_cast<U>(*read);
-}
-
-std::string WithoutPoint(absl::string_view extension) {
-  absl::ConsumePrefix(&extension, ".");
-  return std::string(extension);
-}
-
 // Returns the side of the square with the area of "1024", "1024,1024" or [1024, 768].
 std::vector<int64_t> Resolution(const std::string& key, ForeignConfig& foreign) {
   std::vector<double> sides;
@@ -68,7 +58,7 @@ class Images {
       for (size_t j = 0; j < foreign_.Count(name + ".subsets"); ++j) {
         const std::string subset = absl::StrCat(name, ".subsets[", j, "]");
         control::TrainDataset images = At(subset, dataset);
-        Set(foreign_.Text(subset + ".image_dir"), images.folder_path);
+        SetIfRead(foreign_.Text(subset + ".image_dir"), images.folder_path);
         foreign_.Note(subset + ".class_tokens",
                       "it is not used; give captions, or set trigger_word to it if the folder has none");
         foreign_.Note(subset + ".metadata_file", "captions are read from metadata.jsonl or caption files");
@@ -83,9 +73,9 @@ class Images {
   control::TrainDataset At(const std::string& level, control::TrainDataset images) {
     const auto key = [&](const char* name) { return absl::StrCat(level, ".", name); };
     if (const auto extension = foreign_.Text(key("caption_extension"))) images.caption_ext = WithoutPoint(*extension);
-    Set(foreign_.Number(key("caption_dropout_rate")), images.caption_dropout_rate);
-    Set(foreign_.Integer(key("num_repeats")), images.num_repeats);
-    Set(foreign_.Flag(key("is_reg")), images.is_reg);
+    SetIfRead(foreign_.Number(key("caption_dropout_rate")), images.caption_dropout_rate);
+    SetIfRead(foreign_.Integer(key("num_repeats")), images.num_repeats);
+    SetIfRead(foreign_.Flag(key("is_reg")), images.is_reg);
     if (foreign_.Has(key("resolution"))) images.resolution = Resolution(key("resolution"), foreign_);
     const std::optional<int64_t> batch = foreign_.Integer(key("batch_size"));
     if (batch.has_value() && batch_size_.value_or(*batch) != *batch) {
@@ -112,8 +102,7 @@ class Arguments {
 
   absl::Status Read() {
     // A file of images has nothing else.
-    constexpr std::array kMarks{"pretrained_model_name_or_path", "network_module", "train_data_dir", "dataset_config"};
-    if (std::ranges::none_of(kMarks, [this](const char* mark) { return foreign_.Has(mark); })) return ReadImages();
+    if (!HasKohyaArguments(foreign_)) return ReadImages();
     Model();
     Network();
     Train();
@@ -125,7 +114,7 @@ class Arguments {
 
  private:
   void Model() {
-    Set(foreign_.Text("pretrained_model_name_or_path"), config_.model);
+    SetIfRead(foreign_.Text("pretrained_model_name_or_path"), config_.model);
     if (absl::EndsWith(config_.model, ".safetensors") || absl::EndsWith(config_.model, ".ckpt")) {
       foreign_.Note("pretrained_model_name_or_path",
                     "model must be a folder with a complete pipeline, as diffusers writes it, or a known name");
@@ -137,7 +126,7 @@ class Arguments {
     const std::string name = foreign_.Text("output_name").value_or("");
     if (!output.empty() && !name.empty()) absl::StrAppend(&output, "/");
     config_.output = output + name;
-    Set(foreign_.Integer("seed"), config_.seed);
+    SetIfRead(foreign_.Integer("seed"), config_.seed);
     foreign_.Take("save_model_as");
     foreign_.Take("logging_dir");  // the log is in the output
     foreign_.Take("log_with");
@@ -163,9 +152,9 @@ class Arguments {
     }
     if (is_lora) {
       network.linear = 4;  // of sd-scripts
-      Set(foreign_.Integer("network_dim"), network.linear);
+      SetIfRead(foreign_.Integer("network_dim"), network.linear);
       network.linear_alpha = 1;
-      Set(foreign_.Number("network_alpha"), network.linear_alpha);
+      SetIfRead(foreign_.Number("network_alpha"), network.linear_alpha);
     }
     foreign_.Note("network_args", "see network.target_modules for the choice of modules");
     foreign_.Note("conv_dim", "the transformers have no convolutions to train");
@@ -185,8 +174,8 @@ class Arguments {
                                          "; for epochs set it to these times images and num_repeats, divided by the "
                                          "batch of a step"));
     }
-    Set(foreign_.Integer("train_batch_size"), train.batch_size);
-    Set(foreign_.Integer("gradient_accumulation_steps"), train.gradient_accumulation_steps);
+    SetIfRead(foreign_.Integer("train_batch_size"), train.batch_size);
+    SetIfRead(foreign_.Integer("gradient_accumulation_steps"), train.gradient_accumulation_steps);
     train.gradient_checkpointing = foreign_.Flag("gradient_checkpointing").value_or(false);
     train.lr = kDefaultRate;
     for (const char* rate : {"learning_rate", "unet_lr"}) {
@@ -199,9 +188,9 @@ class Arguments {
     ImportSchedule("lr_scheduler", foreign_, config_);
     Warmup();
     ImportDtype("mixed_precision", foreign_, config_);
-    Set(foreign_.Number("max_grad_norm"), train.max_grad_norm);
-    Set(foreign_.Number("min_snr_gamma"), train.snr_gamma);
-    Set(foreign_.Number("guidance_scale"), train.guidance_scale);
+    SetIfRead(foreign_.Number("max_grad_norm"), train.max_grad_norm);
+    SetIfRead(foreign_.Number("min_snr_gamma"), train.snr_gamma);
+    SetIfRead(foreign_.Number("guidance_scale"), train.guidance_scale);
     Weighting();
   }
 
@@ -253,9 +242,9 @@ class Arguments {
     } else if (scheme != "uniform") {
       foreign_.Note("weighting_scheme", "timesteps are drawn evenly");
     }
-    Set(foreign_.Number("logit_mean"), train.logit_mean);
-    Set(foreign_.Number("logit_std"), train.logit_std);
-    Set(foreign_.Number("mode_scale"), train.mode_scale);
+    SetIfRead(foreign_.Number("logit_mean"), train.logit_mean);
+    SetIfRead(foreign_.Number("logit_std"), train.logit_std);
+    SetIfRead(foreign_.Number("mode_scale"), train.mode_scale);
     const std::string sampling = foreign_.Text("timestep_sampling").value_or("sigma");
     if (sampling == "sigmoid") {
       train.weighting_scheme = control::WeightingScheme::kLogitNormal;
@@ -273,7 +262,7 @@ class Arguments {
       config_.train.quantize = false;
       foreign_.Note("fp8_base", "weights that are trained are not quantized");
     }
-    Set(foreign_.Integer("blocks_to_swap"), config_.train.blocks_to_swap);
+    SetIfRead(foreign_.Integer("blocks_to_swap"), config_.train.blocks_to_swap);
     // These are done, or chosen by themselves, in any case.
     for (const char* always : {"sdpa", "xformers", "mem_eff_attn", "cache_latents", "cache_text_encoder_outputs",
                                "max_data_loader_n_workers", "persistent_data_loader_workers", "highvram", "lowram"}) {
@@ -285,7 +274,7 @@ class Arguments {
 
   void Save() {
     config_.save.save_every = 0;
-    Set(foreign_.Integer("save_every_n_steps"), config_.save.save_every);
+    SetIfRead(foreign_.Integer("save_every_n_steps"), config_.save.save_every);
     const std::optional<int64_t> last = foreign_.Integer("save_last_n_steps");
     if (last.value_or(0) > 0 && config_.save.save_every > 0) {
       config_.save.max_step_saves_to_keep = std::max<int64_t>(1, *last / config_.save.save_every);
@@ -325,7 +314,7 @@ class Arguments {
   void ReadDatasets(ForeignConfig& foreign) {
     Images images(foreign, images_);
     images.Read(config_.datasets);
-    Set(images.batch_size(), config_.train.batch_size);
+    SetIfRead(images.batch_size(), config_.train.batch_size);
   }
 
   // The folders in it are named "10_a cat", with the number of repeats.
@@ -349,7 +338,7 @@ class Arguments {
 
   absl::Status Sample() {
     control::TrainSample& sample = config_.sample;
-    Set(foreign_.Integer("sample_every_n_steps"), sample.sample_every);
+    SetIfRead(foreign_.Integer("sample_every_n_steps"), sample.sample_every);
     foreign_.Note("sample_every_n_epochs", "samples are made by steps; see sample.sample_every");
     foreign_.Take("sample_sampler");
     const std::vector<std::string> typed = foreign_.Texts("sample_prompts");
@@ -409,6 +398,11 @@ class Arguments {
 };
 
 }  // namespace
+
+bool HasKohyaArguments(const ForeignConfig& foreign) {
+  constexpr std::array kMarks{"pretrained_model_name_or_path", "network_module", "train_data_dir", "dataset_config"};
+  return std::ranges::any_of(kMarks, [&](const char* mark) { return foreign.Has(mark); });
+}
 
 absl::Status ImportKohya(ForeignConfig& foreign, const ImportFiles& files, ImportedConfig& imported) {
   return Arguments(foreign, files, imported).Read();

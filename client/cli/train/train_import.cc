@@ -6,15 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/files/atomic_file.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
-#include "base/text/nearest_name.h"
 #include "base/text/utf8.h"
-#include "client/cli/exit_code.h"
+#include "client/cli/train/config_output.h"
 #include "client/cli/train/config_template.h"
 #include "client/cli/train/imported_config.h"
-#include "client/cli/train/train_init.h"
 
 namespace tessera::client {
 namespace {
@@ -50,12 +47,7 @@ absl::Status ImportTraining(const TrainImportOptions& options) {
     return absl::InvalidArgumentError(
         "FILE is missing; it must be a configuration of ai-toolkit or kohya's sd-scripts (YAML, JSON or TOML)");
   }
-  const std::string output = options.output.empty() ? kDefaultTrainConfig : options.output;
-  std::error_code ignored;
-  if (output != "-" && fs::exists(output, ignored)) {
-    return absl::InvalidArgumentError(absl::StrCat("--output is ", base::QuotedValue(output),
-                                                   ", which exists; name a new file, or - for standard output"));
-  }
+  ASSIGN_OR_RETURN(const std::string output, ConfigOutput(options.output));
   ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(options.file, options.file, kMaxFileBytes));
   ASSIGN_OR_RETURN(const ImportedConfig imported,
                    ImportConfig(text, options.file, options.model, FilesFrom(fs::path(options.file).parent_path())));
@@ -69,14 +61,9 @@ absl::Status ImportTraining(const TrainImportOptions& options) {
   }
   const std::string yaml = CommentedConfig(imported.config, comments);
   RETURN_IF_ERROR(control::ParseTrainConfig(yaml).status());
-  if (output == "-") {
-    std::fwrite(yaml.data(), 1, yaml.size(), stdout);
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(At(Stage::kOutput, base::WriteFileAtomically(output, yaml, {.overwrite = false})));
-  std::fprintf(stderr, "%s: from %s, with %zu %s\n", output.c_str(), options.file.c_str(), imported.notes.size(),
-               imported.notes.size() == 1 ? "note" : "notes");
-  return absl::OkStatus();
+  const size_t notes = imported.notes.size();
+  return WriteConfig(output, yaml,
+                     absl::StrCat("from ", options.file, ", with ", notes, notes == 1 ? " note" : " notes"));
 }
 
 }  // namespace tessera::client

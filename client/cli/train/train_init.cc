@@ -1,17 +1,16 @@
 #include "client/cli/train/train_init.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/fields/enum_names.h"
-#include "base/files/atomic_file.h"
 #include "base/macros/status_macros.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
+#include "client/cli/train/config_output.h"
 #include "client/cli/train/config_template.h"
 #include "control/model/model_description.h"
 #include "control/training/config.h"
@@ -24,18 +23,6 @@ namespace tessera::client {
 namespace {
 
 constexpr int64_t kMaxRank = 4096;
-
-absl::Status CheckOptions(const TrainInitOptions& options) {
-  if (options.images.empty()) {
-    return absl::InvalidArgumentError("--images is missing; it must be a folder with images");
-  }
-  std::error_code ignored;
-  if (options.output != "-" && std::filesystem::exists(options.output, ignored)) {
-    return absl::InvalidArgumentError(absl::StrCat("--output is ", server::QuotedValue(options.output),
-                                                   ", which exists; name a new file, or - for standard output"));
-  }
-  return absl::OkStatus();
-}
 
 // Returns the network that the options describe.
 absl::StatusOr<control::TrainNetwork> NetworkOf(const TrainInitOptions& options,
@@ -66,10 +53,10 @@ absl::StatusOr<control::TrainingSet> LookAtImages(const control::TrainConfig& co
 }  // namespace
 
 absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupts) {
-  const std::string output = options.output.empty() ? kDefaultTrainConfig : options.output;
-  TrainInitOptions checked = options;
-  checked.output = output;
-  RETURN_IF_ERROR(CheckOptions(checked));
+  if (options.images.empty()) {
+    return absl::InvalidArgumentError("--images is missing; it must be a folder with images");
+  }
+  ASSIGN_OR_RETURN(const std::string output, ConfigOutput(options.output));
   ASSIGN_OR_RETURN(const WorkerSession::Options session, SessionOptions(options.model));
   ASSIGN_OR_RETURN(const std::string path,
                    At(Stage::kModel, FindModel(options.model.model, options.model.model_folders)));
@@ -97,15 +84,10 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
     std::fprintf(stderr, "warning: %s\n", std::string(trained.message()).c_str());
   }
   for (const std::string& warning : images.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
-  if (output == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(At(Stage::kOutput, base::WriteFileAtomically(output, text, {.overwrite = false})));
-  std::fprintf(stderr, "%s: %zu %s in %zu %s\n", output.c_str(), images.samples.size(),
-               images.samples.size() == 1 ? "image" : "images", images.buckets.size(),
-               images.buckets.size() == 1 ? "bucket" : "buckets");
-  return absl::OkStatus();
+  const size_t samples = images.samples.size(), buckets = images.buckets.size();
+  return WriteConfig(output, text,
+                     absl::StrCat(samples, samples == 1 ? " image" : " images", " in ", buckets,
+                                  buckets == 1 ? " bucket" : " buckets"));
 }
 
 }  // namespace tessera::client

@@ -9,9 +9,6 @@
 
 namespace tessera::client {
 
-// The configuration that is written if no other file is named.
-inline constexpr char kDefaultTrainConfig[] = "train.yaml";
-
 // As typed; empty if not typed.
 struct TrainInitOptions {
   ModelOptions model;
