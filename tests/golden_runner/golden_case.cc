@@ -42,6 +42,7 @@ constexpr Kind kKinds[] = {
     {"training_steps", RunTrainingSteps},
     {"lora", RunTrainedAdapter},
     {"density", RunDensity},
+    {"keymap", RunKeyMap},
 };
 
 // Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.

@@ -24,6 +24,7 @@ constexpr int kMostUnits = 150;
 // The rooms that a header can be in; a room within another comes before it.
 constexpr std::string_view kRooms[] = {"client/sdk",
                                        "models/adapters/plan",
+                                       "models/keymaps",
                                        "models/weights",
                                        "parallel/plan",
                                        "parallel/remote",
@@ -51,11 +52,12 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"control", {"control", "parallel/plan", "base"}},
       {"kernels", {"kernels", "base"}},
       {"parallel", {"parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
-      {"models/weights", {"models/weights", "control", "base"}},
-      {"models/adapters/plan", {"models/adapters/plan", "models/weights", "base"}},
+      {"models/keymaps", {"models/keymaps", "base"}},
+      {"models/weights", {"models/weights", "models/keymaps", "control", "base"}},
+      {"models/adapters/plan", {"models/adapters/plan", "models/keymaps", "models/weights", "base"}},
       {"models",
-       {"models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment", "parallel/plan",
-        "kernels", "base"}},
+       {"models", "models/adapters/plan", "models/keymaps", "models/weights", "control", "parallel", "parallel/segment",
+        "parallel/plan", "kernels", "base"}},
       {"runtime",
        {"runtime", "models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment",
         "parallel/plan", "kernels", "base"}},
@@ -70,8 +72,9 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
 
 // Rooms whose every file must stay free of LibTorch.
 bool MustBeFreeOfLibTorch(std::string_view file) {
-  for (std::string_view room : {"base/", "client/", "control/", "models/adapters/plan/", "models/weights/",
-                                "parallel/plan/", "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
+  for (std::string_view room :
+       {"base/", "client/", "control/", "models/adapters/plan/", "models/keymaps/", "models/weights/", "parallel/plan/",
+        "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
     if (file.starts_with(room)) return true;
   }
   return false;
