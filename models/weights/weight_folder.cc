@@ -12,6 +12,7 @@
 #include "base/files/file.h"
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
+#include "models/weights/file_kind.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera::models {
