@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/placement.h"
+#include "models/loading/eight_bits.h"
 #include "models/loading/param_table.h"
 #include "models/loading/sharded_weights.h"
 #include "models/loading/weight_loader.h"
@@ -76,7 +77,7 @@ class Component {
 
   // Checks that the files hold everything that the whole component needs. Reads no weights.
   absl::Status Check() const {
-    absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
+    const absl::StatusOr<WeightFolder> weights = Weights();
     if (!weights.ok()) return weights.status();
     ParamTable table(dtype_, at::kMeta);
     make_(table);
@@ -125,14 +126,24 @@ class Component {
     bytes_ = 0;
   }
 
-  absl::Status Load() {
+  // Opens the weights under the names of the parameters.
+  absl::StatusOr<WeightFolder> Weights() const {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
+    if (!weights.ok() || !weights->is_foreign()) return weights;
+    ParamTable table(dtype_, at::kMeta);
+    make_(table);
+    if (absl::Status named = NameWeights(*weights, table); !named.ok()) return named;
+    return weights;
+  }
+
+  absl::Status Load() {
+    const absl::StatusOr<WeightFolder> weights = Weights();
     if (!weights.ok()) return weights.status();
     const WeightPages pages;
     // Sharded weights are written to after loading, outside the inference mode in which they may be loaded.
     std::optional<c10::InferenceMode> ordinary;
     if (share_.row_ranks != nullptr) ordinary.emplace(false);
-    ParamTable table(dtype_, device_, share_, quantize_);
+    ParamTable table(dtype_, device_, share_, quantize_ ? InEightBits() : StoredForms(*weights));
     std::unique_ptr<Model> model = make_(table);
     if (share_.row_ranks != nullptr) {
       ASSIGN_OR_RETURN(sharded_, ShardedWeights::Load(*weights, table, name_, *share_.row_ranks));

@@ -9,6 +9,10 @@ constexpr double kLargest = 127;
 
 }  // namespace
 
+ParamTable::FormOf InEightBits() {
+  return [](const ParamSpec&) { return QuantForm{.type = kernels::QuantType::kInt8}; };
+}
+
 at::Tensor ScalesOf(const at::Tensor& largest) {
   const at::Tensor scales = (largest.to(at::kDouble) / kLargest).to(at::kFloat).unsqueeze(1);
   return at::where(scales > 0, scales, at::ones_like(scales));

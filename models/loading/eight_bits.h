@@ -5,7 +5,12 @@
 
 #include <ATen/ATen.h>
 
+#include "models/loading/param_table.h"
+
 namespace tessera::models {
+
+// Holds the weights of all products in eight bits.
+ParamTable::FormOf InEightBits();
 
 // Returns the fp32 scales [rows, 1] of rows whose largest magnitudes are `largest` [rows]. The scale of a row of zeros
 // is 1.

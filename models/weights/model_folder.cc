@@ -14,6 +14,8 @@
 #include "base/text/hub_name.h"
 #include "control/model/component_role.h"
 #include "control/model/pipelines.h"
+#include "models/keymaps/key_map.h"
+#include "models/weights/file_kind.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera::models {
@@ -193,8 +195,21 @@ absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& compon
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
-  ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
-  return WeightFolder::Open(folder, component);
+  ASSIGN_OR_RETURN(const std::string path, ComponentPath(component));
+  if (IsFolder(path)) return WeightFolder::Open(path, component);
+  ASSIGN_OR_RETURN(const base::ConfigReader config, Config(component));
+  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json());
+}
+
+absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
+                                            const std::string& class_name, const base::Json& config) {
+  ASSIGN_OR_RETURN(const FileKind kind, ReadFileKind(path));
+  ASSIGN_OR_RETURN(const FilePart part, PartFor(kind, path, component, class_name));
+  ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, part.form));
+  if (!keys) {
+    return absl::UnimplementedError(absl::StrCat(QuotePath(path), ": its names are not known for a ", class_name));
+  }
+  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys));
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {

@@ -77,4 +77,9 @@ class ModelFolder {
   ComponentFolders elsewhere_;
 };
 
+// Opens a component in a single file, whose names and form are recognised from its header. `config` is the component's
+// config.json. Errors say what the file is and give a command that helps.
+absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
+                                            const std::string& class_name, const base::Json& config);
+
 }  // namespace tessera::models
