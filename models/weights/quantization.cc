@@ -13,6 +13,7 @@
 #include "base/json/json.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "models/weights/stored_types.h"
 
 namespace tessera::models {
 namespace {
@@ -375,8 +376,6 @@ absl::Status ResolveQuantization(WeightLocations& weights, std::span<const std::
                                  const std::string& prefix, const ReadStored& read, const std::string& name) {
   return Resolver(weights, metadata, prefix, read, name).Resolve();
 }
-
-std::optional<QuantType> QuantTypeOf(StoredType) { return std::nullopt; }
 
 uint64_t WeightLocation::bytes() const {
   if (content != nullptr) return content->size();

@@ -83,9 +83,6 @@ using WeightLocations = std::map<std::string, WeightLocation, std::less<>>;
 using ReadStored =
     std::function<absl::Status(size_t file, const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out)>;
 
-// Returns the form of values of this type that are packed in blocks; nothing for plain types.
-std::optional<kernels::QuantType> QuantTypeOf(StoredType type);
-
 // Gives the weights in `weights` their quantization and shape, and removes the tensors that only describe others.
 // `metadata` holds the metadata of each file's header; `prefix` is what its names have before those in `weights`.
 // Returns InvalidArgument, naming the tensor, if a scale is missing, not finite or of another shape, or if a marker or

@@ -12,6 +12,7 @@
 #include "base/files/sha256.h"
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
+#include "models/weights/stored_types.h"
 
 namespace tessera::models {
 
@@ -19,37 +20,6 @@ namespace {
 
 constexpr size_t kLengthBytes = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
-
-struct TypeEntry {
-  StoredType type;
-  std::string_view name;
-  int64_t size;
-};
-
-constexpr TypeEntry kTypes[] = {
-    {StoredType::kF64, "F64", 8},   {StoredType::kF32, "F32", 4},        {StoredType::kF16, "F16", 2},
-    {StoredType::kBF16, "BF16", 2}, {StoredType::kI64, "I64", 8},        {StoredType::kI32, "I32", 4},
-    {StoredType::kI16, "I16", 2},   {StoredType::kI8, "I8", 1},          {StoredType::kU64, "U64", 8},
-    {StoredType::kU32, "U32", 4},   {StoredType::kU16, "U16", 2},        {StoredType::kU8, "U8", 1},
-    {StoredType::kBool, "BOOL", 1}, {StoredType::kF8E4M3, "F8_E4M3", 1}, {StoredType::kF8E5M2, "F8_E5M2", 1},
-};
-
-const TypeEntry& Entry(StoredType type) { return kTypes[static_cast<size_t>(type)]; }
-
-// Returns the bytes of a tensor of that shape; nothing if they do not fit into 63 bits. Sizes of zero do not hide an
-// overflow, because the strides of such a tensor would overflow too.
-std::optional<int64_t> ShapeBytes(const std::vector<int64_t>& shape, int64_t element_size) {
-  int64_t bytes = element_size;
-  bool empty = false;
-  for (int64_t size : shape) {
-    if (size == 0) {
-      empty = true;
-    } else if (__builtin_mul_overflow(bytes, size, &bytes)) {
-      return std::nullopt;
-    }
-  }
-  return empty ? 0 : bytes;
-}
 
 absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t data_bytes, const std::string& where,
                          StoredTensor* tensor) {
@@ -69,15 +39,13 @@ absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t d
   }
 
   const base::Json& dtype = *json.Find("dtype");
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeEntry& entry) {
-    return dtype.AsString() != nullptr && *dtype.AsString() == entry.name;
-  });
-  if (type == std::end(kTypes)) {
-    return error(
-        "unknown dtype ", dtype.Describe(), "; known are ",
-        absl::StrJoin(kTypes, ", ", [](std::string* out, const TypeEntry& entry) { out->append(entry.name); }));
+  const std::optional<StoredType> type = dtype.AsString() != nullptr ? StoredTypeOf(*dtype.AsString()) : std::nullopt;
+  if (!type) {
+    return error("unknown dtype ", dtype.Describe(), "; known are ",
+                 absl::StrJoin(kStoredTypes, ", ",
+                               [](std::string* out, StoredType known) { out->append(StoredTypeName(known)); }));
   }
-  tensor->type = type->type;
+  tensor->type = *type;
 
   const base::Json& shape = *json.Find("shape");
   if (!shape.is_array()) return error("shape is ", shape.Describe(), "; it must be a list of sizes");
@@ -88,7 +56,7 @@ absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t d
     }
     tensor->shape.push_back(*size);
   }
-  const std::optional<int64_t> bytes = ShapeBytes(tensor->shape, type->size);
+  const std::optional<int64_t> bytes = StoredBytes(*type, tensor->shape);
   if (!bytes) return error("shape [", absl::StrJoin(tensor->shape, ", "), "] has more bytes than 63 bits can count");
 
   const base::Json& offsets = *json.Find("data_offsets");
@@ -104,7 +72,7 @@ absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t d
                  " bytes of tensors; it may have been cut short");
   }
   if (end - begin != static_cast<uint64_t>(*bytes)) {
-    return error("data_offsets [", begin, ", ", end, "] span ", end - begin, " bytes; ", std::string(type->name),
+    return error("data_offsets [", begin, ", ", end, "] span ", end - begin, " bytes; ", StoredTypeName(*type),
                  " of shape [", absl::StrJoin(tensor->shape, ", "), "] has ", *bytes);
   }
   tensor->begin = data_begin + begin;
@@ -129,10 +97,6 @@ absl::Status ParseMetadata(const base::Json& json, const std::string& file_name,
 }
 
 }  // namespace
-
-int64_t StoredTypeSize(StoredType type) { return Entry(type).size; }
-
-std::string StoredTypeName(StoredType type) { return std::string(Entry(type).name); }
 
 absl::StatusOr<uint64_t> ParseSafetensorsHeaderLength(std::string_view prefix, uint64_t file_size,
                                                       const std::string& file_name) {

@@ -32,13 +32,31 @@ enum class StoredType {
   kBool,
   kF8E4M3,
   kF8E5M2,
+  kQ4_0,  // blocks of GGUF from here on (kernels/quantized/quant_type.h); no safetensors file has them
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
 };
 
-int64_t StoredTypeSize(StoredType type);      // bytes of one element
-std::string StoredTypeName(StoredType type);  // as spelled in the file: "F32", "BF16", …
+// The smallest unit of a tensor's bytes: so many values in so many bytes. One value for all types but GGUF's blocks.
+struct StoredBlock {
+  int64_t values, bytes;
+};
+StoredBlock StoredBlockOf(StoredType type);
+
+int64_t StoredTypeSize(StoredType type);      // bytes of one element; 0 for blocks of several
+std::string StoredTypeName(StoredType type);  // as spelled in the file: "F32", "BF16", "Q4_K", …
 
 // Shapes have been checked: no size is negative, and the product of the non-zero sizes times the element size fits into
-// 63 bits.
+// 63 bits. The last size of a tensor in blocks is a multiple of the block's values.
 struct StoredTensor {
   std::string name;
   StoredType type = StoredType::kF32;
@@ -47,7 +65,10 @@ struct StoredTensor {
   uint64_t end = 0;
 
   uint64_t bytes() const { return end - begin; }
-  int64_t elements() const { return static_cast<int64_t>(bytes()) / StoredTypeSize(type); }
+  int64_t elements() const {
+    const StoredBlock block = StoredBlockOf(type);
+    return static_cast<int64_t>(bytes()) / block.bytes * block.values;
+  }
 };
 
 struct SafetensorsHeader {

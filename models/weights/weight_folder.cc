@@ -91,7 +91,11 @@ absl::Status NothingToRead(const FileNames& names, const std::string& name) {
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 absl::StatusOr<std::variant<SafetensorsFile, GgufFile>> OpenAny(const std::string& path, const std::string& name) {
-  if (path.ends_with(".gguf")) {
+  std::string begins(4, '\0');
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile opened, base::ReadOnlyFile::Open(path, name));
+  begins.resize(std::min<uint64_t>(begins.size(), opened.size()));
+  RETURN_IF_ERROR(opened.Read(0, std::as_writable_bytes(std::span(begins))));
+  if (IsGguf(begins)) {
     ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path, name));
     return file;
   }

@@ -23,6 +23,7 @@ constexpr int kMostUnits = 150;
 
 // The rooms that a header can be in; a room within another comes before it.
 constexpr std::string_view kRooms[] = {"client/sdk",
+                                       "kernels/quantized",
                                        "models/adapters/plan",
                                        "models/weights",
                                        "parallel/plan",
@@ -49,16 +50,17 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"parallel/segment", {"parallel/segment", "parallel/plan", "base"}},
       {"parallel/remote", {"parallel/remote", "parallel/segment", "base"}},
       {"control", {"control", "parallel/plan", "base"}},
-      {"kernels", {"kernels", "base"}},
-      {"parallel", {"parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
-      {"models/weights", {"models/weights", "control", "base"}},
+      {"kernels/quantized", {"kernels/quantized", "base"}},
+      {"kernels", {"kernels", "kernels/quantized", "base"}},
+      {"parallel", {"parallel", "parallel/segment", "parallel/plan", "kernels", "kernels/quantized", "base"}},
+      {"models/weights", {"models/weights", "kernels/quantized", "control", "base"}},
       {"models/adapters/plan", {"models/adapters/plan", "models/weights", "base"}},
       {"models",
        {"models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment", "parallel/plan",
-        "kernels", "base"}},
+        "kernels", "kernels/quantized", "base"}},
       {"runtime",
        {"runtime", "models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment",
-        "parallel/plan", "kernels", "base"}},
+        "parallel/plan", "kernels", "kernels/quantized", "base"}},
       {"server",
        {"server", "models/adapters/plan", "control", "parallel/remote", "parallel/segment", "parallel/plan", "base"}},
       // It is installed without the rest, for other programs.
@@ -70,8 +72,9 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
 
 // Rooms whose every file must stay free of LibTorch.
 bool MustBeFreeOfLibTorch(std::string_view file) {
-  for (std::string_view room : {"base/", "client/", "control/", "models/adapters/plan/", "models/weights/",
-                                "parallel/plan/", "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
+  for (std::string_view room :
+       {"base/", "client/", "control/", "kernels/quantized/", "models/adapters/plan/", "models/weights/",
+        "parallel/plan/", "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
     if (file.starts_with(room)) return true;
   }
   return false;

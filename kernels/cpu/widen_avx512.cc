@@ -1,0 +1,35 @@
+#include <cstdint>
+
+#include "kernels/cpu/widen.h"
+
+#if defined(__AVX512BW__)
+
+#include <immintrin.h>
+
+namespace tessera::kernels::cpu {
+namespace {
+
+constexpr int kLanes = 16;
+#define QUANT_FUNCTION inline
+
+#include "kernels/cpu/vector.inc"
+#include "kernels/quantized/quant_forms.inc"
+// widen.inc uses the definitions of the others, which must come first.
+#include "kernels/cpu/widen.inc"
+
+}  // namespace
+
+const WidenKernels kWidenAvx512 = MakeWiden();
+
+}  // namespace tessera::kernels::cpu
+
+#else
+
+namespace tessera::kernels::cpu {
+
+// BestIsa() never returns such an instruction set in this build.
+const WidenKernels kWidenAvx512 = {};
+
+}  // namespace tessera::kernels::cpu
+
+#endif
