@@ -45,6 +45,7 @@ constexpr Kind kKinds[] = {
     {"checkpoint", RunStoredWeights},
     {"quantized_folder", RunStoredWeights},
     {"refused", RunRefusedFile},
+    {"keymap", RunKeyMap},
 };
 
 // Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.

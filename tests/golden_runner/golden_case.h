@@ -109,6 +109,7 @@ absl::StatusOr<Report> RunTrainedAdapter(const Case& test_case);
 absl::StatusOr<Report> RunDensity(const Case& test_case);
 absl::StatusOr<Report> RunStoredWeights(const Case& test_case);
 absl::StatusOr<Report> RunRefusedFile(const Case& test_case);
+absl::StatusOr<Report> RunKeyMap(const Case& test_case);
 
 // Parses a case's scheduler class and config like a scheduler_config.json with that content.
 absl::StatusOr<runtime::SamplerConfig> SamplerOf(const std::string& class_name, const base::Json& config);

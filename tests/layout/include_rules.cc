@@ -25,6 +25,7 @@ constexpr int kMostUnits = 150;
 constexpr std::string_view kRooms[] = {"client/sdk",
                                        "kernels/quantized",
                                        "models/adapters/plan",
+                                       "models/keymaps",
                                        "models/weights",
                                        "parallel/plan",
                                        "parallel/remote",
@@ -53,11 +54,12 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"kernels/quantized", {"kernels/quantized", "base"}},
       {"kernels", {"kernels", "kernels/quantized", "base"}},
       {"parallel", {"parallel", "parallel/segment", "parallel/plan", "kernels", "kernels/quantized", "base"}},
-      {"models/weights", {"models/weights", "kernels/quantized", "control", "base"}},
-      {"models/adapters/plan", {"models/adapters/plan", "models/weights", "base"}},
+      {"models/keymaps", {"models/keymaps", "base"}},
+      {"models/weights", {"models/weights", "models/keymaps", "kernels/quantized", "control", "base"}},
+      {"models/adapters/plan", {"models/adapters/plan", "models/keymaps", "models/weights", "base"}},
       {"models",
-       {"models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment", "parallel/plan",
-        "kernels", "kernels/quantized", "base"}},
+       {"models", "models/adapters/plan", "models/keymaps", "models/weights", "control", "parallel", "parallel/segment",
+        "parallel/plan", "kernels", "kernels/quantized", "base"}},
       {"runtime",
        {"runtime", "models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment",
         "parallel/plan", "kernels", "kernels/quantized", "base"}},
@@ -73,8 +75,8 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
 // Rooms whose every file must stay free of LibTorch.
 bool MustBeFreeOfLibTorch(std::string_view file) {
   for (std::string_view room :
-       {"base/", "client/", "control/", "kernels/quantized/", "models/adapters/plan/", "models/weights/",
-        "parallel/plan/", "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
+       {"base/", "client/", "control/", "kernels/quantized/", "models/adapters/plan/", "models/keymaps/",
+        "models/weights/", "parallel/plan/", "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
     if (file.starts_with(room)) return true;
   }
   return false;

@@ -12,6 +12,8 @@
 
 namespace tessera::models {
 
+struct ExpandedKeyRow;
+
 // The module names of the model's authors, which most tools other than diffusers write. kNone is for families without
 // such files.
 enum class OriginalNames { kNone, kFlux, kSd3, kZImage, kFlux2, kQwenImage };
@@ -55,7 +57,7 @@ class AdapterNames {
   using ByName = std::map<std::string, const ProductSpec*, std::less<>>;
 
   void AddOriginals();
-  void AddOriginal(std::string_view original, std::string_view modules, int64_t block);
+  void AddOriginal(const ExpandedKeyRow& row, int64_t block);
 
   const AdaptableModel& model_;
   std::map<std::string, ByName, std::less<>> dotted_, underscored_;  // by component
