@@ -214,8 +214,8 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
     ParamTable table(at::kFloat, at::kMeta);
     make(table);
     if (takes_adapters) description.adaptable.components[component] = table.products();
-    const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
-    if (!weights.ok()) return;  // Load reports the error
+    absl::StatusOr<WeightFolder> weights = folder.Weights(component);
+    if (!weights.ok() || !NameWeights(*weights, table).ok()) return;  // Load reports the error
     const std::vector<std::string> extra = ExtraTensors(*weights, table);
     if (extra.empty()) return;
     const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));

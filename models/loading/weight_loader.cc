@@ -455,7 +455,7 @@ absl::Status CheckCuts(std::span<const Param> params, const TensorShard& shard) 
       if (param.form->can_cut_at(run.begin) && param.form->can_cut_at(run.begin + run.count)) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("tensor=", shard.size, " divides the ", param.spec.shape[1], " columns of ", param.spec.name,
-                       " within a block of ", kernels::QuantTypeName(param.form->type),
+                       " within a block of ", std::string(kernels::QuantTypeName(param.form->type)),
                        "; use another degree, or --weights bf16"));
     }
   }

@@ -30,7 +30,7 @@ constexpr std::string_view kOfWeight[] = {".absmax",           ".quant_map", ".n
                                           ".nested_quant_map", kStates[0],   kStates[1]};
 constexpr std::string_view kFileMarker = "scaled_fp8";
 constexpr char kHeaderList[] = "_quantization_metadata";
-constexpr uint64_t kMaxMarkerBytes = 1 << 16;
+constexpr uint64_t kMaxTextBytes = 1 << 16;
 constexpr int64_t kMaxScaleBlock = 1 << 16;
 
 float WidenHalf(uint16_t bits) {
@@ -83,7 +83,7 @@ class Resolver {
   std::optional<std::string> DescribedBy(std::string_view name) const {
     const auto weight_of = [&](std::string_view end, std::string_view weight) -> std::optional<std::string> {
       if (!name.ends_with(end)) return std::nullopt;
-      std::string described = absl::StrCat(name.substr(0, name.size() - end.size()), weight);
+      std::string described = std::string(name.substr(0, name.size() - end.size())).append(weight);
       return weights_.contains(described) ? std::optional(std::move(described)) : std::nullopt;
     };
     for (const std::string_view end : kBeside) {
@@ -138,7 +138,7 @@ class Resolver {
 
   // Returns the JSON object that a tensor of bytes holds.
   absl::StatusOr<base::Json> JsonOf(const std::string& name, const WeightLocation& location) const {
-    if (location.tensor.type != StoredType::kU8 || location.tensor.bytes() > kMaxMarkerBytes) {
+    if (location.tensor.type != StoredType::kU8 || location.tensor.bytes() > kMaxTextBytes) {
       return Broken(absl::StrCat("tensor ", base::Quote(name), " must be a text in U8"));
     }
     ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, Bytes(location));
@@ -187,7 +187,7 @@ class Resolver {
 
   absl::Status ResolveOne(WeightLocation& weight, const std::string& name) {
     for (const std::string_view state : kStates) {
-      const std::string of_state = absl::StrCat(name, state);
+      const std::string of_state = name + std::string(state);
       if (const WeightLocation* found = Find(of_state)) return ResolveNibbles(weight, name, of_state, *found);
     }
     const bool is_weight = name.ends_with(kWeight);
@@ -235,7 +235,7 @@ class Resolver {
                              bool is_marked, Quantization& quantization) {
     const bool is_int8 = quantization.type == QuantType::kInt8;
     for (const std::string_view end : {".weight_scale", ".scale_weight", ".SCB"}) {
-      const std::string scale = absl::StrCat(layer, end);
+      const std::string scale = layer + std::string(end);
       const WeightLocation* found = Find(scale);
       if (found == nullptr || (end == ".SCB" && !is_int8)) continue;
       const int64_t rows = weight.tensor.shape.empty() ? 1 : weight.tensor.shape[0];
@@ -292,7 +292,7 @@ class Resolver {
     }
     if (static_cast<uint64_t>(elements / block.values * block.bytes) != weight.tensor.bytes()) {
       return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", weight.tensor.bytes(), " bytes; [",
-                                 absl::StrJoin(shape, ", "), "] in ", kernels::QuantTypeName(quantization.type),
+                                 absl::StrJoin(shape, ", "), "] in ", std::string(kernels::QuantTypeName(quantization.type)),
                                  " takes ", elements / block.values * block.bytes));
     }
     weight.quantization = std::make_shared<const Quantization>(std::move(quantization));

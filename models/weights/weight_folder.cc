@@ -322,8 +322,10 @@ absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_
   return result;
 }
 
-bool WeightFolder::HasWeights(const std::string& folder) {
-  const absl::StatusOr<FileNames> names = ListFolder(folder, folder);
+bool WeightFolder::HasWeights(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) return true;
+  const absl::StatusOr<FileNames> names = ListFolder(path, path);
   return names.ok() && ChooseFile(*names).has_value();
 }
 

@@ -43,8 +43,8 @@ class WeightFolder {
   // the file.
   static absl::StatusOr<WeightFolder> OpenFile(const std::string& path, const std::string& prefix, KeyMap keys);
 
-  // Whether Open would find a file.
-  static bool HasWeights(const std::string& folder);
+  // Whether the path is a file, or a folder in which Open would find one.
+  static bool HasWeights(const std::string& path);
 
   // The shape of a parameter, by its name or an alias; null if the component has no such parameter.
   using ShapeOf = std::function<const std::vector<int64_t>*(std::string_view name)>;
