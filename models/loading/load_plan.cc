@@ -56,17 +56,37 @@ bool CanWait(control::ComponentRole role, const std::string& name, const StoredT
          name.find("shared.") == std::string::npos && name.find("relative_attention_bias") == std::string::npos;
 }
 
-// Whether the weight stays in memory as it is stored: matrices do, except tables that are looked up row by row.
-bool StaysPacked(const std::string& name, const WeightLocation& location) {
-  return location.quantization != nullptr && !location.is_flat && location.tensor.shape.size() == 2 &&
-         name.find("embed_tokens") == std::string::npos && name.find("shared.") == std::string::npos &&
-         name.find("token_embd") == std::string::npos && name.find("position_embedding") == std::string::npos &&
-         name.find("token_embedding") == std::string::npos && name.find("relative_attention_bias") == std::string::npos;
+// Whether the weight is a matrix of a product. Tables that are looked up row by row are not.
+bool IsMatrix(const std::string& name, const WeightLocation& location) {
+  return location.tensor.shape.size() == 2 && name.find("embed_tokens") == std::string::npos &&
+         name.find("shared.") == std::string::npos && name.find("token_embd") == std::string::npos &&
+         name.find("position_embedding") == std::string::npos && name.find("token_embedding") == std::string::npos &&
+         name.find("relative_attention_bias") == std::string::npos;
 }
 
-int64_t ScaleBytes(const WeightLocation& location) {
+// Returns the bytes of the weight in the storage of the request; nothing if it is plain.
+std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location,
+                                  control::ComponentRole role, const LoadRequest& request) {
+  const bool keeps = role == control::ComponentRole::kTransformer || role == control::ComponentRole::kTextEncoder;
+  if (request.quantize || !keeps || !IsMatrix(name, location)) return std::nullopt;
   const std::vector<int64_t>& shape = location.tensor.shape;
-  return Product(Product(shape[0], ScalesPerRow(location, shape[1])), sizeof(float));
+  const auto with_scales = [&](int64_t bytes, int64_t scales) {
+    return Sum(bytes, Product(Product(shape[0], scales), sizeof(float)));
+  };
+  switch (request.placement.weights) {
+    case control::WeightStorage::kStored:
+      if (location.quantization == nullptr || location.is_flat) return std::nullopt;
+      return with_scales(static_cast<int64_t>(location.bytes()), ScalesPerRow(location, shape[1]));
+    case control::WeightStorage::kFp8:
+    case control::WeightStorage::kInt8:
+      return with_scales(Product(shape[0], shape[1]), 1);
+    case control::WeightStorage::kQ8_0:
+      if (shape[1] % kernels::BlockOf(kernels::QuantType::kQ8_0).values != 0) return std::nullopt;
+      return Product(shape[0], kernels::RowBytes(kernels::QuantType::kQ8_0, shape[1]));
+    case control::WeightStorage::kBf16:
+      break;
+  }
+  return std::nullopt;
 }
 
 control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadRequest& request) {
@@ -384,13 +404,12 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
       const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
       const int64_t own_rows = rows / request.ranks + (rows % request.ranks != 0);
       component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(location.bytes()));
-      if (StaysPacked(tensor_name, location) && !request.quantize) {
-        const auto bytes = static_cast<int64_t>(location.bytes()) + ScaleBytes(location);
+      if (const std::optional<int64_t> bytes = PackedSize(tensor_name, location, listed.role, request)) {
         PackedBytes& packed = component.packed;
-        packed.all = Sum(packed.all, bytes);
-        packed.rows = Sum(packed.rows, rows == 0 ? 0 : Product(bytes / rows, own_rows));
+        packed.all = Sum(packed.all, *bytes);
+        packed.rows = Sum(packed.rows, rows == 0 ? 0 : Product(*bytes / rows, own_rows));
         int64_t& block = packed_blocks[control::BlockName(tensor_name)];
-        block = Sum(block, bytes);
+        block = Sum(block, *bytes);
         continue;
       }
       component.parameters = Sum(component.parameters, tensor.elements());

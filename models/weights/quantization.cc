@@ -377,6 +377,10 @@ absl::Status ResolveQuantization(WeightLocations& weights, std::span<const std::
   return Resolver(weights, metadata, prefix, read, name).Resolve();
 }
 
+std::string FormName(const Quantization& quantization) {
+  return quantization.type == QuantType::kNibble ? "nf4" : std::string(kernels::QuantTypeName(quantization.type));
+}
+
 uint64_t WeightLocation::bytes() const {
   if (content != nullptr) return content->size();
   uint64_t sum = tensor.bytes();

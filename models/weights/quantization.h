@@ -45,6 +45,9 @@ struct Quantization {
   bool has_scales() const { return !kernels::HasOwnScales(type); }
 };
 
+// The name of the form for people: "fp8_e4m3", "Q4_K"; "nf4" stands for both forms of four bits of bitsandbytes.
+std::string FormName(const Quantization& quantization);
+
 // The order of a weight's rows in its file.
 enum class RowOrder {
   kOwn,

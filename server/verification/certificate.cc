@@ -146,7 +146,7 @@ std::string CertificateFolder::DefaultPath() {
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
   base::Sha256 digest;
   for (const std::string* part :
-       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.build, &subject.plugin,
+       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.storage, &subject.build, &subject.plugin,
         &subject.libraries, &subject.gpu, &subject.driver, &subject.cudnn, &subject.nccl, &subject.communicator}) {
     digest.UpdatePart(*part);
   }

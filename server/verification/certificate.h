@@ -23,6 +23,7 @@ struct CertificateSubject {
   std::string layout;  // canonical text
   std::string device;  // "cpu" or "cuda"
   std::string dtype;
+  std::string storage;    // of quantized weights (control::StorageText); empty if they are plain
   std::string build;      // digest of the worker program
   std::string plugin;     // digest of the plugin that computes on this device; empty on the CPU
   std::string libraries;  // libraries that the worker computes with

@@ -21,6 +21,7 @@ Certificate Example() {
                       .layout = "cfg=2",
                       .device = "cpu",
                       .dtype = "fp32",
+                      .storage = "fp8",
                       .build = "b1",
                       .plugin = "p1",
                       .libraries = "LibTorch 2",
