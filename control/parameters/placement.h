@@ -45,6 +45,11 @@ enum class WeightStorage {
 };
 constexpr auto NamesOf(WeightStorage) { return std::array{"stored", "bf16", "fp8", "int8", "q8_0"}; }
 
+// Whether weights are quantized while they are loaded.
+constexpr bool IsQuantizing(WeightStorage storage) {
+  return storage != WeightStorage::kStored && storage != WeightStorage::kBf16;
+}
+
 // How a model is kept and computed on its devices. A field is an option of the command line, with its help, a key of a
 // group in the server's configuration, and a part of every request to load a model.
 struct Placement {
