@@ -42,6 +42,8 @@ constexpr Kind kKinds[] = {
     {"training_steps", RunTrainingSteps},
     {"lora", RunTrainedAdapter},
     {"density", RunDensity},
+    {"blocks", RunBlocks},
+    {"codes", RunCodes},
 };
 
 // Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.
