@@ -46,6 +46,8 @@ constexpr Kind kKinds[] = {
     {"quantized_folder", RunStoredWeights},
     {"refused", RunRefusedFile},
     {"keymap", RunKeyMap},
+    {"blocks", RunBlocks},
+    {"codes", RunCodes},
 };
 
 // Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.
