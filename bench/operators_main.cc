@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/ops.h"
 #include "runtime/device/device.h"
+#include "tests/support/random_quant_weight.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera {
@@ -153,6 +154,24 @@ std::vector<Operator> Operators() {
   return operators;
 }
 
+kernels::QuantWeight OnDevice(kernels::QuantWeight weight, at::Device device) {
+  for (at::Tensor* tensor : {&weight.values, &weight.scales, &weight.table}) {
+    if (tensor->defined()) *tensor = tensor->to(device);
+  }
+  return weight;
+}
+
+// Products with a quantized weight of every form.
+void AddQuantProducts(std::vector<Operator>& operators) {
+  for (const kernels::QuantType type : kernels::kQuantTypes) {
+    const kernels::QuantWeight weight = RandomQuantWeight(type, 1000, 1536);
+    operators.push_back(
+        {absl::StrCat("quant_product_", std::string(kernels::QuantTypeName(type))),
+         {{2, 333, 1536}},
+         [weight](Inputs x) { return kernels::QuantProduct(x[0], OnDevice(weight, x[0].device()), std::nullopt); }});
+  }
+}
+
 // Returns the operator's error if all inputs have this dtype.
 double ErrorOf(const Operator& op, at::ScalarType dtype, at::Device device) {
   std::vector<at::Tensor> on_device, on_host;
@@ -183,7 +202,9 @@ int Main(int argc, char** argv) {
   }
   const c10::InferenceMode no_gradients;
   bool all_within = true;
-  for (const Operator& op : Operators()) {
+  std::vector<Operator> operators = Operators();
+  AddQuantProducts(operators);
+  for (const Operator& op : operators) {
     // One rounding to bf16 is 2⁻⁹ of a value; results of several operators are rounded that many times.
     for (const auto& [name, dtype, tolerance] :
          {std::tuple("bf16", at::kBFloat16, 1.0 / 128), {"fp32", at::kFloat, 1e-5}}) {

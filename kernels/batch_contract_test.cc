@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/operators.h"
 #include "tests/support/instruction_sets.h"
+#include "tests/support/random_quant_weight.h"
 
 namespace tessera::kernels {
 namespace {
@@ -81,6 +82,20 @@ TEST_P(BatchContractTest, OfProducts) {
                       .inputs = {Random({kLargestBatch, s.rows, s.in})},
                       .call = [&](const auto& in, cpu::Isa isa) -> std::vector<at::Tensor> {
                         return {cpu::LinearProduct(in[0], packed ? cpu::PackWeight(weight, isa) : weight, bias, isa)};
+                      }});
+    }
+  }
+}
+
+TEST_P(BatchContractTest, OfProductsWithQuantizedWeights) {
+  for (const QuantType type : {QuantType::kInt8, QuantType::kNibble, QuantType::kQ4_K}) {
+    for (const int64_t rows : {1, 17, 130}) {
+      const QuantWeight weight = RandomQuantWeight(type, 70, 768);
+      const at::Tensor bias = Random({70});
+      ExpectContract({.name = std::string(QuantTypeName(type)) + " product",
+                      .inputs = {Random({kLargestBatch, rows, 768})},
+                      .call = [&](const auto& in, cpu::Isa isa) -> std::vector<at::Tensor> {
+                        return {cpu::QuantProduct(in[0], weight, bias, isa)};
                       }});
     }
   }

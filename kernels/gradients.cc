@@ -112,6 +112,28 @@ struct GateNormFunction : torch::autograd::Function<GateNormFunction> {
   }
 };
 
+// Keeps the quantized weight alone, and widens it again for the gradient.
+struct QuantProductFunction : torch::autograd::Function<QuantProductFunction> {
+  static Variable forward(AutogradContext* context, const Variable& x, const QuantWeight& weight,
+                          const std::optional<at::Tensor>& bias) {
+    context->save_for_backward({weight.values, weight.scales, weight.table});
+    context->saved_data["type"] = static_cast<int64_t>(weight.type);
+    context->saved_data["in"] = weight.in;
+    context->saved_data["scale_block"] = weight.scale_block;
+    return kernels::QuantProduct(x, weight, bias);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const QuantWeight weight{.type = static_cast<QuantType>(context->saved_data["type"].toInt()),
+                             .values = saved[0],
+                             .scales = saved[1],
+                             .table = saved[2],
+                             .in = context->saved_data["in"].toInt(),
+                             .scale_block = context->saved_data["scale_block"].toInt()};
+    return {at::matmul(gradients[0], kernels::WidenWeight(weight, gradients[0].scalar_type())), {}, {}};
+  }
+};
+
 struct GeluTanhFunction : torch::autograd::Function<GeluTanhFunction> {
   static Variable forward(AutogradContext* context, const Variable& x) {
     context->save_for_backward({x});
@@ -171,6 +193,10 @@ at::Tensor GeluTanh(const at::Tensor& x) { return IsOfHost(x) ? GeluTanhFunction
 
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return kernels::GeluTanh(kernels::LinearProduct(x, weight, bias));
+}
+
+at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias) {
+  return QuantProductFunction::apply(x, weight, bias);
 }
 
 }  // namespace tessera::kernels::gradients

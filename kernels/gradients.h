@@ -8,6 +8,8 @@
 #include <optional>
 #include <tuple>
 
+#include "kernels/reference/quant_weight.h"
+
 namespace tessera::kernels::gradients {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -22,5 +24,7 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x
                                                              const std::optional<at::Tensor>& scale, double eps);
 at::Tensor GeluTanh(const at::Tensor& x);
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+// On every device and in every dtype; the gradient goes to x alone.
+at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias);
 
 }  // namespace tessera::kernels::gradients

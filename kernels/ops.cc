@@ -36,6 +36,8 @@ constexpr char kUpsampledConv2d[] = "tessera::upsampled_conv2d";
 constexpr char kMergeAttention[] = "tessera::merge_attention";
 constexpr char kLinearProduct[] = "tessera::linear_product";
 constexpr char kLinearGeluTanh[] = "tessera::linear_gelu_tanh";
+constexpr char kWidenWeight[] = "tessera::widen_weight";
+constexpr char kQuantProduct[] = "tessera::quant_product";
 constexpr char kWeightedSums[] = "tessera::weighted_sums";
 
 template <typename Signature, const char* kName>
@@ -155,6 +157,34 @@ at::Tensor ReferenceLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight
   return reference::LinearGeluTanh(x, cpu::UnpackWeight(weight, cpu::BestIsa()), bias);
 }
 
+at::Tensor CpuWidenWeight(const QuantWeight& weight, at::ScalarType dtype) {
+  return cpu::WidenWeight(weight, dtype, cpu::BestIsa());
+}
+
+at::Tensor CpuQuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias) {
+  return cpu::QuantProduct(x, weight, bias, cpu::BestIsa());
+}
+
+// Call versions of WidenWeight and QuantProduct with the arguments of the dispatcher.
+template <auto kVersion>
+at::Tensor FlatWidenWeight(const at::Tensor& values, const std::optional<at::Tensor>& scales,
+                           const std::optional<at::Tensor>& table, int64_t type, int64_t in, int64_t scale_block,
+                           at::ScalarType dtype) {
+  return kVersion(QuantWeightOf(values, scales, table, type, in, scale_block), dtype);
+}
+template <auto kVersion>
+at::Tensor FlatQuantProduct(const at::Tensor& x, const at::Tensor& values, const std::optional<at::Tensor>& scales,
+                            const std::optional<at::Tensor>& table, int64_t type, int64_t in, int64_t scale_block,
+                            const std::optional<at::Tensor>& bias) {
+  return kVersion(x, QuantWeightOf(values, scales, table, type, in, scale_block), bias);
+}
+using WidenWeightSignature = decltype(FlatWidenWeight<reference::WidenWeight>);
+using QuantProductSignature = decltype(FlatQuantProduct<reference::QuantProduct>);
+
+constexpr auto kDifferentiableQuantProduct = FlatQuantProduct<gradients::QuantProduct>;
+
+std::optional<at::Tensor> IfDefined(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
+
 // The kernel of the Autograd keys: calls a differentiable version if a gradient is wanted, else the device's kernel.
 // Without it a device's kernel would silently cut the gradient.
 template <auto kVersion, const char* kName>
@@ -199,6 +229,13 @@ TORCH_LIBRARY(tessera, m) {
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   m.def("linear_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   m.def("linear_gelu_tanh(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  m.def(
+      "widen_weight(Tensor values, Tensor? scales, Tensor? table, int type, int width, int scale_block, ScalarType "
+      "dtype) "
+      "-> Tensor");
+  m.def(
+      "quant_product(Tensor x, Tensor values, Tensor? scales, Tensor? table, int type, int width, int scale_block, "
+      "Tensor? bias) -> Tensor");
   m.def("weighted_sums(Tensor[] inputs, float[] weights, Tensor(a!)? state) -> Tensor[]");
 }
 
@@ -226,6 +263,8 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("rms_norm", reference::RmsNorm);
   m.impl("linear_product", ReferenceLinearProduct);
   m.impl("linear_gelu_tanh", ReferenceLinearGeluTanh);
+  m.impl("widen_weight", FlatWidenWeight<reference::WidenWeight>);
+  m.impl("quant_product", FlatQuantProduct<reference::QuantProduct>);
   m.impl("weighted_sums", reference::WeightedSums);
 }
 
@@ -253,6 +292,8 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("rms_norm", CpuRmsNorm);
   m.impl("linear_product", CpuLinearProduct);
   m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
+  m.impl("widen_weight", FlatWidenWeight<CpuWidenWeight>);
+  m.impl("quant_product", FlatQuantProduct<CpuQuantProduct>);
   m.impl("weighted_sums", cpu::WeightedSums);
 }
 
@@ -281,6 +322,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
   m.impl("linear_product", Differentiable<ReferenceLinearProduct, kLinearProduct>::Call);
   m.impl("linear_gelu_tanh", Differentiable<gradients::LinearGeluTanh, kLinearGeluTanh>::Call);
+  m.impl("quant_product", Differentiable<kDifferentiableQuantProduct, kQuantProduct>::Call);
   m.impl("weighted_sums", Differentiable<reference::WeightedSums, kWeightedSums>::Call);
 }
 
@@ -432,6 +474,20 @@ std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double>
                                      state->is_contiguous()),
               "weighted_sums: the state is not two integers");
   return Operator<decltype(WeightedSums), kWeightedSums>().call(inputs, weights, state);
+}
+
+at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype) {
+  CheckQuantWeight(weight, "widen_weight");
+  return Operator<WidenWeightSignature, kWidenWeight>().call(weight.values, IfDefined(weight.scales),
+                                                             IfDefined(weight.table), static_cast<int64_t>(weight.type),
+                                                             weight.in, weight.scale_block, dtype);
+}
+
+at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias) {
+  CheckQuantWeight(weight, "quant_product");
+  return Operator<QuantProductSignature, kQuantProduct>().call(
+      x, weight.values, IfDefined(weight.scales), IfDefined(weight.table), static_cast<int64_t>(weight.type), weight.in,
+      weight.scale_block, bias);
 }
 
 at::Tensor PackWeight(const at::Tensor& weight) { return cpu::PackWeight(weight, cpu::BestIsa()); }

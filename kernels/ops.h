@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/reference/head_tensors.h"
+#include "kernels/reference/quant_weight.h"
 
 namespace tessera::kernels {
 
@@ -106,6 +107,15 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 
 // GeluTanh(LinearProduct(x, weight, bias)), without a second copy of the activations.
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// Returns a quantized weight [out, in] in `dtype`, rounded once from the fp32 values that its form defines; in fp64
+// exactly these. Has no gradient.
+at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype);
+
+// x Wᵀ + bias with a quantized weight: LinearProduct(x, WidenWeight(weight, dtype of x), bias), on the CPU bit for bit.
+// W exists only in parts during the product. The gradient goes to x alone and widens the weight again; weight and bias
+// are frozen.  x [..., in]; bias [out] or none. Returns [..., out].
+at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias);
 
 // Returns one or two weighted sums of the same inputs: sum s is Σᵢ weights[s · inputs + i] · inputs[i]. All inputs and
 // results have one shape and one dtype, fp32 or fp64. An input with weight 0 is not read for that sum. Each product and

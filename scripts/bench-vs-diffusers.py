@@ -95,7 +95,7 @@ def run_peer(arguments, dtype, size):
     for image in range(2):
         ends.clear()
         pipeline(
-            PROMPT,
+            prompt=PROMPT,
             width=size,
             height=size,
             num_inference_steps=arguments.steps + 1,

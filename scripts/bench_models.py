@@ -395,7 +395,8 @@ def make_qwen_image(arguments, folder, torch_dtype):
         joint_attention_dim=3584,
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     config = newer_golden_config("qwen_image", "text_encoder")
-    config["text_config"] |= {"hidden_size": 3584, "head_dim": 8}
+    config["text_config"] |= {"hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4}
+    config["text_config"]["rope_parameters"]["mrope_section"] = [16, 24, 24]  # the half of a head of 128
     config["vision_config"] |= {"out_hidden_size": 3584}
     encoder = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**config))
     encoder.to(torch_dtype).save_pretrained(folder / "text_encoder")

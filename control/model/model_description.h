@@ -19,6 +19,7 @@ namespace tessera::control {
 
 struct JobParameters;
 struct PictureUse;
+enum class WeightStorage;
 
 // A component of a pipeline: transformer, text_encoder, vae, …
 struct ModelComponent {
@@ -28,6 +29,7 @@ struct ModelComponent {
   uint64_t parameters = 0;
   uint64_t bytes = 0;              // as stored
   std::string dtype;               // as stored; "mixed" where there are several
+  std::string quantization;        // the forms of quantized weights: "Q4_K, Q6_K"; empty if there are none
   std::vector<std::string> files;  // names relative to the model's folder
 };
 
@@ -110,7 +112,7 @@ constexpr auto FieldsOf(const ModelComponent*) {
   using C = ModelComponent;
   return std::tuple(Field("name", &C::name), Field("role", &C::role), Field("class_name", &C::class_name),
                     Field("parameters", &C::parameters), Field("bytes", &C::bytes), Field("dtype", &C::dtype),
-                    Field("files", &C::files));
+                    Field("quantization", &C::quantization), Field("files", &C::files));
 }
 
 // An unknown transformer has zeros and no blocks. The bounds ensure that everything computed from a shape fits into 63
@@ -153,6 +155,9 @@ constexpr auto FieldsOf(const ModelDescription*) {
 // Checks that some multiple of size_multiple lies between min_size and max_size, and that a known transformer has as
 // many blocks as the model.
 absl::Status CheckRules(const ModelDescription& model);
+
+// How the transformer's weights are kept in memory: "Q4_K, Q6_K", "fp8"; empty if they are plain numbers.
+std::string StorageText(const ModelDescription& model, WeightStorage storage);
 
 // The parameters of all components of this role.
 uint64_t ParametersOf(const ModelDescription& model, ComponentRole role);

@@ -35,6 +35,21 @@ enum class Offload {
 };
 constexpr auto NamesOf(Offload) { return std::array{"auto", "never", "always"}; }
 
+// How the weights of matrix products are kept in memory.
+enum class WeightStorage {
+  kStored,  // as the model's files have them: quantized weights stay quantized
+  kBf16,    // plain, in bf16
+  kFp8,     // e4m3 with a scale for each row
+  kInt8,    // with a scale for each row
+  kQ8_0,    // eight bits with a scale for 32 values, as in GGUF files
+};
+constexpr auto NamesOf(WeightStorage) { return std::array{"stored", "bf16", "fp8", "int8", "q8_0"}; }
+
+// Whether weights are quantized while they are loaded.
+constexpr bool IsQuantizing(WeightStorage storage) {
+  return storage != WeightStorage::kStored && storage != WeightStorage::kBf16;
+}
+
 // How a model is kept and computed on its devices. A field is an option of the command line, with its help, a key of a
 // group in the server's configuration, and a part of every request to load a model.
 struct Placement {
@@ -43,6 +58,7 @@ struct Placement {
   AutoencoderPlacement autoencoder = AutoencoderPlacement::kRank0;
   bool stream_blocks = false;  // the transformer's blocks are read from its files for each use
   Offload offload = Offload::kAuto;
+  WeightStorage weights = WeightStorage::kStored;
 
   bool operator==(const Placement&) const = default;
 };
@@ -62,7 +78,11 @@ constexpr auto FieldsOf(const Placement*) {
             "Read each block of the transformer from its files for every use: for models that do not fit"),
       Field("offload", &P::offload,
             "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
-            "takes"));
+            "takes"),
+      Field("weights", &P::weights,
+            "How weights are kept in memory: as their files have them, unpacked to bf16, or quantized while they are "
+            "loaded. Quantized weights are widened for each use, so that they cost memory alone: the image is that of "
+            "the same weights unpacked"));
 }
 
 }  // namespace tessera::control

@@ -16,6 +16,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 #include "kernels/reference/head_tensors.h"
+#include "kernels/reference/quant_weight.h"
 
 namespace tessera::kernels::cpu {
 
@@ -69,6 +70,10 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 at::Tensor PackWeight(const at::Tensor& weight, Isa isa);
 // Returns the plain weight of a packed one, and a plain weight unchanged.
 at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa);
+
+// `weight` is in main memory. The product is LinearProduct's for WidenWeight in the dtype of x, bit for bit.
+at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype, Isa isa);
+at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias, Isa isa);
 
 // Gradients in fp32 and bf16. Only kernels/gradients.cc calls them and checks that the tensors fit. Sums over tokens
 // have the same order on any number of threads.

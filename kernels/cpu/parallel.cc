@@ -45,6 +45,8 @@ PieceShares::Range TakeOthers(std::atomic<uint64_t>& share) {
 
 }  // namespace
 
+int64_t AvailableThreads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+
 void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   at::parallel_for(0, count, grain, body);
 }
@@ -65,7 +67,7 @@ PieceShares::Range PieceShares::Take(int64_t thread, int64_t most) {
 }
 
 void ShareOut(int64_t count, const std::function<void(const TakePieces& take)>& body) {
-  const int64_t threads = at::in_parallel_region() ? 1 : std::clamp<int64_t>(count, 1, at::get_num_threads());
+  const int64_t threads = std::clamp<int64_t>(count, 1, AvailableThreads());
   PieceShares shares(count, threads);
   at::parallel_for(0, threads, 1, [&](int64_t first, int64_t last) {
     for (int64_t thread = first; thread < last; ++thread) {

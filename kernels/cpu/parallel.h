@@ -12,6 +12,9 @@ namespace tessera::kernels::cpu {
 // Elements of work that are worth a thread.
 inline constexpr int64_t kGrainElements = 32768;
 
+// Returns how many threads ParallelFor and ShareOut can use: one if the caller already runs on one of several.
+int64_t AvailableThreads();
+
 // Calls body(first, last) on LibTorch's threads for disjoint ranges that cover [0, count). No range but the last is
 // shorter than `grain`. Rethrows exceptions of the body to the caller.
 void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "base/macros/planted.h"
 #include "kernels/cpu/widen.h"
 
 #if defined(__AVX512BW__)

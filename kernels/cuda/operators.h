@@ -10,6 +10,8 @@
 #include <optional>
 #include <tuple>
 
+#include "kernels/reference/quant_weight.h"
+
 namespace tessera::kernels::cuda {
 
 using OptionalTensor = std::optional<at::Tensor>;
@@ -37,6 +39,15 @@ at::Tensor Sigmoid(const at::Tensor& x);
 at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu);
 std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups);
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights, const OptionalTensor& state);
+
+at::Tensor WidenWeight(const at::Tensor& values, const OptionalTensor& scales, const OptionalTensor& table,
+                       int64_t type, int64_t in, int64_t scale_block, at::ScalarType dtype);
+at::Tensor QuantProduct(const at::Tensor& x, const at::Tensor& values, const OptionalTensor& scales,
+                        const OptionalTensor& table, int64_t type, int64_t in, int64_t scale_block,
+                        const OptionalTensor& bias);
+// QuantProduct in which the widened weight exists in parts of at most so many bytes, or of one row.
+at::Tensor QuantProductInParts(const at::Tensor& x, const QuantWeight& weight, const OptionalTensor& bias,
+                               int64_t most_part_bytes);
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptionalTensor& key_bias,
                      double scale);

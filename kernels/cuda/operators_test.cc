@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/cuda_emulation/cuda_emulation.h"
+#include "tests/support/random_quant_weight.h"
 #include "tests/support/random_tensor.h"
 
 // Tests the operators that call the kernels. The launches run on the host, with CPU tensors.
@@ -63,6 +64,42 @@ TEST_P(CudaOperators, NormaliseAndModulateByParts) {
     const at::Tensor weight = Make({kChannels});
     EXPECT_EQ(Launches([&] { y = LayerNormShift(x, weight, shift, kEps); }), 1);
     ExpectNear(y, reference::LayerNormShift(Wide(x), Wide(weight), Wide(shift), kEps));
+  }
+}
+
+TEST_P(CudaOperators, WidenQuantizedWeightsToTheValuesOfTheirDefinition) {
+  at::manual_seed(4);
+  for (const QuantType type : kQuantTypes) {
+    const QuantWeight w = RandomQuantWeight(type, 5, 512);
+    at::Tensor wide;
+    EXPECT_EQ(Launches([&] {
+                wide = WidenWeight(w.values, w.scales.defined() ? OptionalTensor(w.scales) : OptionalTensor(),
+                                   w.table.defined() ? OptionalTensor(w.table) : OptionalTensor(),
+                                   static_cast<int64_t>(type), w.in, w.scale_block, GetParam());
+              }),
+              1);
+    EXPECT_TRUE(at::equal(wide, reference::WidenWeight(w, GetParam()))) << QuantTypeName(type);
+  }
+}
+
+TEST_P(CudaOperators, MultiplyByQuantizedWeightsInParts) {
+  at::manual_seed(6);
+  for (const QuantType type : {QuantType::kInt8, QuantType::kNibble, QuantType::kQ4_K}) {
+    const QuantWeight w = RandomQuantWeight(type, 21, 256);
+    const at::Tensor x = Make({kImages, kTokens, 256}), bias = Make({21});
+    const at::Tensor wide = reference::WidenWeight(w, GetParam());
+    const int64_t row_bytes = 256 * x.element_size();
+    // All rows at once, eight at a time, and one at a time.
+    for (const auto& [bytes, launches] : {std::pair(100 * row_bytes, 1), {8 * row_bytes, 3}, {int64_t{1}, 21}}) {
+      at::Tensor y;
+      EXPECT_EQ(Launches([&] { y = QuantProductInParts(x, w, bias, bytes); }), launches);
+      const auto expect_product = [&](const at::Tensor& product, const at::Tensor& expected) {
+        const double largest = expected.abs().max().item<double>();
+        ExpectNear((Wide(product) / largest).to(GetParam()), expected / largest);
+      };
+      expect_product(y, at::linear(Wide(x), Wide(wide), Wide(bias)));
+      expect_product(QuantProductInParts(x, w, {}, bytes), at::linear(Wide(x), Wide(wide)));
+    }
   }
 }
 

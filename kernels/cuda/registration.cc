@@ -25,6 +25,8 @@ TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("attention_with_lse", AttentionWithLse);
   m.impl("linear_gelu_tanh", LinearGeluTanh);
   m.impl("weighted_sums", WeightedSums);
+  m.impl("widen_weight", WidenWeight);
+  m.impl("quant_product", QuantProduct);
 }
 
 }  // namespace tessera::kernels::cuda

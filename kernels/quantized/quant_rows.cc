@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/macros/planted.h"
 #include "kernels/quantized/largest_magnitude.h"
 
 namespace tessera::kernels {
@@ -66,6 +67,7 @@ float LargestCode(QuantType type, const uint8_t* row, int64_t columns) {
 }  // namespace
 
 QuantRun RunOf(const QuantRows& rows, int64_t row, int64_t first, int64_t count) {
+  const int64_t row_of_scale = base::Planted("quant_neighbours_scale") ? row ^ 1 : row;
   QuantRun run{
       .type = rows.type,
       .bytes = reinterpret_cast<const uint8_t*>(rows.bytes) + row * rows.row_bytes + RowBytes(rows.type, first),
@@ -73,10 +75,10 @@ QuantRun RunOf(const QuantRows& rows, int64_t row, int64_t first, int64_t count)
       .scale_block = rows.scale_block,
       .table = rows.table};
   if (rows.type == QuantType::kNibble) {
-    run.scales = rows.scales + row * (rows.columns / rows.scale_block) + first / rows.scale_block;
+    run.scales = rows.scales + row_of_scale * (rows.columns / rows.scale_block) + first / rows.scale_block;
     run.scale_offset = first % rows.scale_block;
   } else if (!HasOwnScales(rows.type)) {
-    run.scales = rows.scales + row;
+    run.scales = rows.scales + row_of_scale;
   }
   return run;
 }

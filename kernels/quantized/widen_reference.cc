@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "base/macros/planted.h"
 #include "kernels/quantized/quant_rows.h"
 
 namespace tessera::kernels {
@@ -20,7 +21,7 @@ void WidenBlocks(const QuantRun& run, E* to) {
   const uint8_t* block = run.bytes;
   for (int64_t first = 0; first < run.count; first += Form::kValues, block += Form::kBytes) {
     for (int group = 0; group < Form::kValues / Form::kGroup; ++group) {
-      const float factor = Form::Factor(block, group);
+      const float factor = Form::Factor(block, base::Planted("quant_neighbours_scale") ? group ^ 1 : group);
       float offset = 0;
       if constexpr (Form::kHasOffset) offset = Form::Offset(block, group);
       for (int i = group * Form::kGroup; i < (group + 1) * Form::kGroup; ++i) {
@@ -47,7 +48,8 @@ void Widen(const QuantRun& run, E* to) {
       return;
     case QuantType::kNibble:
       for (int64_t i = 0; i < run.count; ++i) {
-        const int code = i % 2 == 0 ? run.bytes[i / 2] >> 4 : run.bytes[i / 2] & 15;
+        const bool is_high = (i % 2 == 0) != base::Planted("quant_nibbles_swapped");
+        const int code = is_high ? run.bytes[i / 2] >> 4 : run.bytes[i / 2] & 15;
         Store(to + i, run.table[code] * run.scales[(run.scale_offset + i) / run.scale_block]);
       }
       return;

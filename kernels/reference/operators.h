@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/reference/head_tensors.h"
+#include "kernels/reference/quant_weight.h"
 
 namespace tessera::kernels::reference {
 
@@ -48,6 +49,8 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 // `weight` is plain.
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype);
+at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias);
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
                                      const std::optional<at::Tensor>& state);
 

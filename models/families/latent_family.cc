@@ -41,7 +41,8 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       patch_(patch),
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
-                   control::ComponentPlacement::kRank0, ShareOf(options), options.for_training, options.quantize),
+                   control::ComponentPlacement::kRank0, ShareOf(options), options.placement.weights, options.for_training,
+                   options.quantize),
       autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device,
                    control::PlacementOf(options.placement.autoencoder)) {
   if (options.placement.stream_blocks) {
@@ -49,7 +50,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       WeightShare share = options.share;
       share.blocks = {.begin = index, .end = index + 1};
       Component<Transformer> block(folder, "transformer", make_transformer, options.dtype, options.device,
-                                   control::ComponentPlacement::kRank0, share);
+                                   control::ComponentPlacement::kRank0, share, options.placement.weights);
       if (const absl::Status opened = block.Open(); !opened.ok()) {
         throw std::runtime_error(std::string(opened.message()));
       }
@@ -214,8 +215,8 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
     ParamTable table(at::kFloat, at::kMeta);
     make(table);
     if (takes_adapters) description.adaptable.components[component] = table.products();
-    const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
-    if (!weights.ok()) return;  // Load reports the error
+    absl::StatusOr<WeightFolder> weights = folder.Weights(component);
+    if (!weights.ok() || !NameWeights(*weights, table).ok()) return;  // Load reports the error
     const std::vector<std::string> extra = ExtraTensors(*weights, table);
     if (extra.empty()) return;
     const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));

@@ -5,7 +5,6 @@
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
-#include "models/layers/eight_bit_product.h"
 
 namespace tessera::models {
 namespace {
@@ -19,6 +18,15 @@ ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_
   for (const std::string& alias : part.aliases) spec.aliases.push_back(name(alias));
   if (options.role != LinearRole::kReplicated && !options.tokens) spec.partial.tensor = OverTensor::kWhole;
   return spec;
+}
+
+kernels::QuantWeight QuantWeightOf(const WeightRows& rows) {
+  return {.type = rows.form->type,
+          .values = rows.values,
+          .scales = rows.scales,
+          .table = rows.table,
+          .in = rows.in,
+          .scale_block = rows.form->scale_block};
 }
 
 }  // namespace
@@ -73,8 +81,18 @@ at::Tensor Linear::ValuesFor(const at::Tensor& x) const {
 }
 
 at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
-  if (weight_->scales.defined()) return EightBitProduct(x, weight_->values, weight_->scales, bias);
-  return kernels::LinearProduct(x, ValuesFor(x), bias);
+  if (weight_->rows.empty()) return kernels::LinearProduct(x, ValuesFor(x), bias);
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const WeightRows& rows : weight_->rows) {
+    const int64_t count = rows.form || rows.values.dim() == 2 ? rows.values.size(0) : rows.values.size(1);
+    std::optional<at::Tensor> own_bias;
+    if (bias) own_bias = bias->narrow(0, begin, count);
+    parts.push_back(rows.form ? kernels::QuantProduct(x, QuantWeightOf(rows), own_bias)
+                              : kernels::LinearProduct(x, rows.values, own_bias));
+    begin += count;
+  }
+  return parts.size() == 1 ? parts.front() : at::cat(parts, -1);
 }
 
 at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& context) const {
@@ -82,7 +100,7 @@ at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& 
     case LinearRole::kReplicated:
       return Multiply(x, bias_);
     case LinearRole::kColumn:
-      if (weight_->values.requires_grad() && at::GradMode::is_enabled() && !base::Planted("gathered_tokens_kept")) {
+      if (weight_->values.defined() && weight_->values.requires_grad() && at::GradMode::is_enabled() && !base::Planted("gathered_tokens_kept")) {
         if (const std::optional<parallel::TokenRuns> runs = RunsOf(context)) {
           return parallel::GatheredProduct(x, weight_->values, bias_, *runs, context.tensor);
         }
@@ -171,7 +189,7 @@ at::Tensor Linear::Up(const std::vector<LowRankPart>& parts, const at::Tensor& d
 
 at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
   TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product must follow its sum over ranks");
-  if (HasFactors(context) || context.tensor_tokens != nullptr || weight_->scales.defined()) {
+  if (HasFactors(context) || context.tensor_tokens != nullptr || !weight_->rows.empty()) {
     return kernels::GeluTanh(Forward(x, context));
   }
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/placement.h"
+#include "models/loading/eight_bits.h"
 #include "models/loading/param_table.h"
 #include "models/loading/sharded_weights.h"
 #include "models/loading/weight_loader.h"
@@ -53,7 +54,8 @@ class Component {
   // `share` is this rank's part of the weights. `for_training` and `quantize` are those of LoadOptions; they apply to a
   // component that stays in memory.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
-            control::ComponentPlacement placement, WeightShare share = {}, bool for_training = false,
+            control::ComponentPlacement placement, WeightShare share = {},
+            control::WeightStorage storage = control::WeightStorage::kStored, bool for_training = false,
             bool quantize = false)
       : folder_(std::move(folder)),
         name_(std::move(name)),
@@ -62,6 +64,7 @@ class Component {
         device_(placement == control::ComponentPlacement::kCpu ? at::Device(at::kCPU) : device),
         placement_(placement),
         share_(share),
+        storage_(storage),
         for_training_(for_training),
         quantize_(quantize) {
     // An unloaded component is in memory only briefly, so it uses the fast device too.
@@ -76,7 +79,7 @@ class Component {
 
   // Checks that the files hold everything that the whole component needs. Reads no weights.
   absl::Status Check() const {
-    absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
+    const absl::StatusOr<WeightFolder> weights = Weights();
     if (!weights.ok()) return weights.status();
     ParamTable table(dtype_, at::kMeta);
     make_(table);
@@ -125,14 +128,30 @@ class Component {
     bytes_ = 0;
   }
 
-  absl::Status Load() {
+  ParamTable::FormOf FormsFor(const WeightFolder& weights) const {
+    if (quantize_) return InEightBits();
+    if (storage_ == control::WeightStorage::kBf16) return {};
+    return storage_ == control::WeightStorage::kStored ? StoredForms(weights) : InStorage(storage_);
+  }
+
+  // Opens the weights under the names of the parameters.
+  absl::StatusOr<WeightFolder> Weights() const {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
+    if (!weights.ok() || !weights->is_foreign()) return weights;
+    ParamTable table(dtype_, at::kMeta);
+    make_(table);
+    if (absl::Status named = NameWeights(*weights, table); !named.ok()) return named;
+    return weights;
+  }
+
+  absl::Status Load() {
+    const absl::StatusOr<WeightFolder> weights = Weights();
     if (!weights.ok()) return weights.status();
     const WeightPages pages;
     // Sharded weights are written to after loading, outside the inference mode in which they may be loaded.
     std::optional<c10::InferenceMode> ordinary;
     if (share_.row_ranks != nullptr) ordinary.emplace(false);
-    ParamTable table(dtype_, device_, share_, quantize_);
+    ParamTable table(dtype_, device_, share_, FormsFor(*weights));
     std::unique_ptr<Model> model = make_(table);
     if (share_.row_ranks != nullptr) {
       ASSIGN_OR_RETURN(sharded_, ShardedWeights::Load(*weights, table, name_, *share_.row_ranks));
@@ -159,6 +178,7 @@ class Component {
   at::Device device_;
   control::ComponentPlacement placement_;
   WeightShare share_;
+  control::WeightStorage storage_;
   bool for_training_;
   bool quantize_;
   std::unique_ptr<Model> model_;

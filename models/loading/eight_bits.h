@@ -5,7 +5,16 @@
 
 #include <ATen/ATen.h>
 
+#include "control/parameters/placement.h"
+#include "models/loading/param_table.h"
+
 namespace tessera::models {
+
+// Holds the weights of all products in eight bits.
+ParamTable::FormOf InEightBits();
+
+// Holds the weights of all products in the storage, which quantizes; those whose rows are no whole blocks stay plain.
+ParamTable::FormOf InStorage(control::WeightStorage storage);
 
 // Returns the fp32 scales [rows, 1] of rows whose largest magnitudes are `largest` [rows]. The scale of a row of zeros
 // is 1.
@@ -14,7 +23,7 @@ at::Tensor ScalesOf(const at::Tensor& largest);
 // rows [rows, in] of any floating-point type → int8, rounded to nearest, ties to even.
 at::Tensor ToEightBits(const at::Tensor& rows, const at::Tensor& scales);
 
-// values [out, in] int8, scales [out, 1] → the weight in `dtype`, rounded once.
+// values [out, in] int8 or its bytes, scales [out, 1] → the weight in `dtype`, rounded once.
 at::Tensor FromEightBits(const at::Tensor& values, const at::Tensor& scales, at::ScalarType dtype);
 
 }  // namespace tessera::models

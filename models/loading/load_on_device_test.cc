@@ -13,6 +13,7 @@
 #include "models/flux/flux_transformer.h"
 #include "models/layers/linear.h"
 #include "models/loading/component.h"
+#include "models/loading/eight_bits.h"
 #include "models/loading/sharded_weights.h"
 #include "models/loading/weight_loader.h"
 #include "tests/support/pretend_device.h"
@@ -55,8 +56,9 @@ TEST_P(LoadOnDeviceTest, EachPartOfAMatrixIsOneCopyAndNothingIsWaitedFor) {
   const WeightFolder weights = *folder.Weights("transformer");
   for (int rank = 0; rank < GetParam().tensor; ++rank) {
     const WeightShare share{.tensor = {.rank = rank, .size = GetParam().tensor}};
-    ParamTable on_host(GetParam().dtype, at::kCPU, share, GetParam().quantize);
-    ParamTable on_device(GetParam().dtype, kPretendDevice, share, GetParam().quantize);
+    const ParamTable::FormOf form_of = GetParam().quantize ? InEightBits() : ParamTable::FormOf();
+    ParamTable on_host(GetParam().dtype, at::kCPU, share, form_of);
+    ParamTable on_device(GetParam().dtype, kPretendDevice, share, form_of);
     const FluxTransformer here(config, on_host), there(config, on_device);
     ASSERT_TRUE(LoadWeights(weights, on_host, "transformer").ok());
     const HostWaits before = PretendDeviceWaits();

@@ -56,6 +56,39 @@ bool CanWait(control::ComponentRole role, const std::string& name, const StoredT
          name.find("shared.") == std::string::npos && name.find("relative_attention_bias") == std::string::npos;
 }
 
+// Whether the weight is a matrix of a product. Tables that are looked up row by row are not.
+bool IsMatrix(const std::string& name, const WeightLocation& location) {
+  return location.tensor.shape.size() == 2 && name.find("embed_tokens") == std::string::npos &&
+         name.find("shared.") == std::string::npos && name.find("token_embd") == std::string::npos &&
+         name.find("position_embedding") == std::string::npos && name.find("token_embedding") == std::string::npos &&
+         name.find("relative_attention_bias") == std::string::npos;
+}
+
+// Returns the bytes of the weight in the storage of the request; nothing if it is plain.
+std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location,
+                                  control::ComponentRole role, const LoadRequest& request) {
+  const bool keeps = role == control::ComponentRole::kTransformer || role == control::ComponentRole::kTextEncoder;
+  if (request.quantize || !keeps || !IsMatrix(name, location)) return std::nullopt;
+  const std::vector<int64_t>& shape = location.tensor.shape;
+  const auto with_scales = [&](int64_t bytes, int64_t scales) {
+    return Sum(bytes, Product(Product(shape[0], scales), sizeof(float)));
+  };
+  switch (request.placement.weights) {
+    case control::WeightStorage::kStored:
+      if (location.quantization == nullptr || location.is_flat) return std::nullopt;
+      return with_scales(static_cast<int64_t>(location.bytes()), ScalesPerRow(location, shape[1]));
+    case control::WeightStorage::kFp8:
+    case control::WeightStorage::kInt8:
+      return with_scales(Product(shape[0], shape[1]), 1);
+    case control::WeightStorage::kQ8_0:
+      if (shape[1] % kernels::BlockOf(kernels::QuantType::kQ8_0).values != 0) return std::nullopt;
+      return Product(shape[0], kernels::RowBytes(kernels::QuantType::kQ8_0, shape[1]));
+    case control::WeightStorage::kBf16:
+      break;
+  }
+  return std::nullopt;
+}
+
 control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadRequest& request) {
   if (role == control::ComponentRole::kTextEncoder) return request.placement.text_encoders;
   return role == control::ComponentRole::kAutoencoder ? control::PlacementOf(request.placement.autoencoder)
@@ -113,22 +146,21 @@ int64_t CachedPromptBytes(const LoadRequest& request) {
   return request.on_device && request.encodes_prompts ? request.prompt_cache_bytes : 0;
 }
 
-// The parameters of a component that are in memory at one time, and how many of them only during use.
-struct ParametersInMemory {
+// What is in memory of a component at one time, and how much of that only during use: parameters or packed bytes.
+struct InMemory {
   int64_t all = 0, transient = 0;
 };
 
-ParametersInMemory ParametersOf(const PlannedComponent& component, bool streamed, bool sharded, int64_t parts) {
-  const int64_t frame = component.frame_parameters, block = component.block_parameters;
+InMemory InMemoryOf(const PackedBytes& sizes, bool streamed, bool sharded, int64_t parts) {
   if (streamed) {  // the frame is read again together with a block
-    const int64_t transient = Sum(frame, block);
-    return {.all = Sum(frame, transient), .transient = transient};
+    const int64_t transient = Sum(sizes.frame, sizes.block);
+    return {.all = Sum(sizes.frame, transient), .transient = transient};
   }
   if (sharded) {
-    const int64_t transient = Sum(frame, std::max(frame, Product(2, block)));
-    return {.all = Sum(component.row_parameters, transient), .transient = transient};
+    const int64_t transient = Sum(sizes.frame, std::max(sizes.frame, Product(2, sizes.block)));
+    return {.all = Sum(sizes.rows, transient), .transient = transient};
   }
-  return {.all = component.parameters / parts + (component.parameters % parts != 0)};
+  return {.all = sizes.all / parts + (sizes.all % parts != 0)};
 }
 
 // Only the sizes of the components do not depend on the request; all other figures follow from both.
@@ -138,9 +170,15 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const control::ComponentPlacement placement = PlacementOf(component.role, request);
     const bool transformer = component.role == control::ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
-    const bool streamed = transformer && request.placement.stream_blocks && component.block_parameters > 0;
+    const bool streamed = transformer && request.placement.stream_blocks &&
+                          Sum(component.block_parameters, component.packed.block) > 0;
     const bool sharded = placement == control::ComponentPlacement::kSharded && request.ranks > 1;
-    const auto [parameters, transient] = ParametersOf(component, streamed, sharded, parts);
+    const auto [parameters, transient] = InMemoryOf({.all = component.parameters,
+                                                     .block = component.block_parameters,
+                                                     .frame = component.frame_parameters,
+                                                     .rows = component.row_parameters},
+                                                    streamed, sharded, parts);
+    const InMemory packed = InMemoryOf(component.packed, streamed, sharded, parts);
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
     const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
@@ -160,12 +198,13 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     component.offloaded_bytes = Sum(Product(offloaded, control::ElementBytes(request.dtype)), waiting_blocks);
     component.waiting_bytes = Sum(offloaded_takes, waiting_blocks);
     component.bytes =
-        Product(Sum(parameters - offloaded - waiting, swaps ? request.buffer_parameters : 0), element_bytes);
+        Sum(Product(Sum(parameters - offloaded - waiting, swaps ? request.buffer_parameters : 0), element_bytes),
+            packed.all);
     // A rank converts its rows of a tensor by the buffer.
     component.largest_bytes = sharded ? 0 : Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.transient_bytes = placement == control::ComponentPlacement::kUnloaded
                                     ? component.bytes
-                                    : Product(transient, control::ElementBytes(request.dtype));
+                                    : Sum(Product(transient, control::ElementBytes(request.dtype)), packed.transient);
   }
   plan.host = NeedOf(plan.components, MemoryKind::kHost, request);
   plan.device = NeedOf(plan.components, MemoryKind::kDevice, request);
@@ -357,18 +396,26 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     if (!WeightFolder::HasWeights(path)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
-    std::map<std::string, int64_t> blocks;       // parameters of each block; "" for those outside all blocks
+    std::map<std::string, int64_t> blocks, packed_blocks;  // of each block; "" for what is outside all blocks
     std::map<std::string, int64_t> allocations;  // of the tensors that can wait
     for (const auto& [tensor_name, location] : weights.tensors()) {
       if (encoder && IsOfALargerModel(tensor_name, folder.HasComponent("processor"))) continue;
       const StoredTensor& tensor = location.tensor;
-      component.parameters = Sum(component.parameters, tensor.elements());
-      component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
       const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
       const int64_t own_rows = rows / request.ranks + (rows % request.ranks != 0);
+      component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(location.bytes()));
+      if (const std::optional<int64_t> bytes = PackedSize(tensor_name, location, listed.role, request)) {
+        PackedBytes& packed = component.packed;
+        packed.all = Sum(packed.all, *bytes);
+        packed.rows = Sum(packed.rows, rows == 0 ? 0 : Product(*bytes / rows, own_rows));
+        int64_t& block = packed_blocks[control::BlockName(tensor_name)];
+        block = Sum(block, *bytes);
+        continue;
+      }
+      component.parameters = Sum(component.parameters, tensor.elements());
+      component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
       component.row_parameters =
           Sum(component.row_parameters, rows == 0 ? 0 : Product(tensor.elements() / rows, own_rows));
-      component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
       if (CanWait(listed.role, tensor_name, tensor)) {
         int64_t& allocation = allocations[encoder ? AllocationOf(tensor_name) : tensor_name];
         allocation = Sum(allocation, tensor.elements());
@@ -380,6 +427,10 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     for (const auto& [block, parameters] : blocks) {
       int64_t& counted = block.empty() ? component.frame_parameters : component.block_parameters;
       counted = std::max(counted, parameters);
+    }
+    for (const auto& [block, bytes] : packed_blocks) {
+      int64_t& counted = block.empty() ? component.packed.frame : component.packed.block;
+      counted = std::max(counted, bytes);
     }
   }
   return Plan(std::move(components), request);

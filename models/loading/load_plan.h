@@ -46,9 +46,15 @@ struct LoadRequest {
 
 enum class MemoryKind { kHost, kDevice };
 
+// Bytes of the weights that stay packed as they are stored (models/weights/quantization.h), whatever the dtype.
+struct PackedBytes {
+  int64_t all = 0, block = 0, frame = 0, rows = 0;  // as the parameters of PlannedComponent
+};
+
 struct PlannedComponent {
   std::string name;
   control::ComponentRole role = control::ComponentRole::kOther;
+  PackedBytes packed;                     // of its packed tensors; the parameters that follow are of all others
   int64_t parameters = 0;                 // elements of all its tensors
   int64_t largest_parameters = 0;         // of its largest tensor
   int64_t block_parameters = 0;           // of its largest block

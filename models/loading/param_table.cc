@@ -79,9 +79,7 @@ void ParamTable::List(Param param) {
   params_.push_back(std::move(param));
 }
 
-at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
-  return Pack(std::move(specs), /*quantize=*/false).values;
-}
+at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) { return Pack(std::move(specs), std::nullopt).values; }
 
 bool ParamTable::Waits(const std::vector<ParamSpec>& specs) const {
   if (elsewhere_ || options_.device().is_cpu() || options_.device().is_meta()) return false;
@@ -90,26 +88,37 @@ bool ParamTable::Waits(const std::vector<ParamSpec>& specs) const {
   return offloaded_ == Offloaded::kModulations && std::ranges::all_of(specs, is_modulation);
 }
 
-ProductWeight ParamTable::Pack(std::vector<ParamSpec> specs, bool quantize, bool offloaded) {
+WeightRows ParamTable::Pack(std::vector<ParamSpec> specs, const std::optional<QuantForm>& form, bool offloaded) {
   std::vector<int64_t> packed = LocalShape(specs.at(0));
   packed[0] = 0;
   for (const ParamSpec& spec : specs) packed[0] += LocalShape(spec)[0];
-  const Allocation values = Allocate(packed, quantize ? at::kChar : dtype(), offloaded);
-  const Allocation scales = quantize ? Allocate({packed[0], 1}, at::kFloat) : Allocation();
+  const int64_t in = packed.size() < 2 ? 1 : packed[1];
+  WeightRows rows{.form = form, .in = in};
+  Allocation values, scales;
+  if (form) {
+    values = Allocate({packed[0], kernels::RowBytes(form->type, in)}, at::kByte);
+    if (const int64_t count = form->scales_per_row(in); count > 0) scales = Allocate({packed[0], count}, at::kFloat);
+    if (!form->table.empty()) rows.table = at::tensor(form->table, at::kFloat).to(Options().device());
+  } else {
+    values = Allocate(packed, dtype(), offloaded);
+  }
+  rows.values = values.tensor;
+  rows.scales = scales.tensor;
   int64_t offset = 0;
   for (ParamSpec& spec : specs) {
     std::vector<int64_t> shape = LocalShape(spec);
-    const int64_t rows = shape[0];
+    const int64_t count = shape[0];
     List({.spec = std::move(spec),
           .storage = values.tensor,
           .offset = offset,
           .shape = std::move(shape),
+          .form = form,
           .scales = scales.tensor,
           .waiting = values.waiting,
           .waiting_scales = scales.waiting});
-    offset += rows;
+    offset += count;
   }
-  return {.values = values.tensor, .scales = scales.tensor};
+  return rows;
 }
 
 std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
@@ -124,7 +133,19 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
     product_specs_.push_back(std::move(product));
   }
   const bool waits = Waits(specs);
-  auto product = std::make_shared<ProductWeight>(Pack(std::move(specs), quantize_ && !waits, waits));
+  auto product = std::make_shared<ProductWeight>();
+  std::vector<std::optional<QuantForm>> forms(specs.size());
+  if (form_of_ && !waits) std::ranges::transform(specs, forms.begin(), form_of_);
+  if (std::ranges::none_of(forms, [](const auto& form) { return form.has_value(); })) {
+    product->values = Pack(std::move(specs), std::nullopt, waits).values;
+  } else {
+    for (size_t first = 0, last = 0; first < specs.size(); first = last) {
+      while (last < specs.size() && forms[last] == forms[first]) ++last;
+      product->rows.push_back(Pack({specs.begin() + static_cast<std::ptrdiff_t>(first),
+                                    specs.begin() + static_cast<std::ptrdiff_t>(last)},
+                                   forms[first]));
+    }
+  }
   if (!elsewhere_ && !waits) products_.push_back(product);
   return product;
 }
@@ -141,12 +162,17 @@ void ParamTable::Unlist(const at::Tensor& storage) {
 }
 
 void ParamTable::PackForInference() {
+  const auto pack = [&](at::Tensor& values) {
+    at::Tensor packed = kernels::PackWeight(values);
+    if (packed.is_same(values)) return;
+    Unlist(values);
+    values = std::move(packed);
+  };
   for (const std::shared_ptr<ProductWeight>& product : products_) {
-    if (product->scales.defined()) continue;
-    at::Tensor packed = kernels::PackWeight(product->values);
-    if (packed.is_same(product->values)) continue;
-    Unlist(product->values);
-    product->values = std::move(packed);
+    if (product->values.defined()) pack(product->values);
+    for (WeightRows& rows : product->rows) {
+      if (!rows.form) pack(rows.values);
+    }
   }
   for (const std::shared_ptr<at::Tensor>& weight : convolutions_) {
     if (weight->is_cpu()) continue;
@@ -159,7 +185,7 @@ void ParamTable::PackForInference() {
 
 void ParamTable::RequireGradients() {
   for (Param& param : params_) {
-    if (!param.spec.buffer && !param.scales.defined()) param.storage.requires_grad_(true);
+    if (!param.spec.buffer && !param.form) param.storage.requires_grad_(true);
   }
 }
 
@@ -167,7 +193,7 @@ int64_t ParamTable::bytes() const {
   int64_t total = 0;
   for (const Param& param : params_) {
     total += static_cast<int64_t>(param.LoadedValue().nbytes());
-    if (param.scales.defined()) total += param.shape[0] * static_cast<int64_t>(param.scales.element_size());
+    if (param.scales.defined()) total += static_cast<int64_t>(param.LoadedScales().nbytes());
   }
   return total;
 }

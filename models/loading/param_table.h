@@ -6,12 +6,15 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/quantized/quant_type.h"
 #include "models/adapters/plan/product_spec.h"
 #include "models/loading/offload.h"
 
@@ -96,13 +99,43 @@ struct ParamSpec {
   // Of a causal convolution of videos, [out, in, frames, height, width]: only the last slice in time is kept, because
   // of a single frame it alone meets anything but zeros.
   bool last_frame = false;
+  // A file may omit it: it is then the identity matrix.
+  bool is_identity_if_missing = false;
+};
+
+// The form in which a weight stays in memory.
+struct QuantForm {
+  kernels::QuantType type = kernels::QuantType::kInt8;
+  // QuantType::kNibble: the number of values that share a scale, and the values of the sixteen codes.
+  int64_t scale_block = 0;
+  std::vector<float> table = {};
+
+  int64_t scales_per_row(int64_t columns) const {
+    if (kernels::HasOwnScales(type)) return 0;
+    return scale_block == 0 ? 1 : columns / scale_block;
+  }
+  // Whether a range of columns that begins or ends at this one can be taken from the packed bytes.
+  bool can_cut_at(int64_t column) const {
+    return column % kernels::BlockOf(type).values == 0 && (scale_block == 0 || column % scale_block == 0);
+  }
+
+  bool operator==(const QuantForm&) const = default;
+};
+
+// Consecutive rows of a product's weight that are stored alike: plain as [rows, in], or in the layout of
+// kernels::PackWeight, or quantized as bytes [rows, …] with fp32 scales [rows, …] if the form has them.
+struct WeightRows {
+  at::Tensor values, scales;
+  std::optional<QuantForm> form;
+  at::Tensor table;  // of the form, on the device of the values
+  int64_t in = 0;    // columns
 };
 
 // The stored weight of one matrix product.
 struct ProductWeight {
-  at::Tensor values;  // [out, in] in the layout of kernels::PackWeight, or int8; or as stored in the host's memory if
-                      // they wait there
-  at::Tensor scales;  // [out, 1], of eight-bit values (models/loading/eight_bits.h); else undefined
+  at::Tensor values;             // [out, in] in the layout of kernels::PackWeight, or as stored in the host's memory if
+                                 // they wait there; undefined if some rows are quantized
+  std::vector<WeightRows> rows;  // in the order of the output features, if some of them are quantized; else empty
 };
 
 struct Param {
@@ -113,12 +146,13 @@ struct Param {
   int64_t offset = 0;          // first row of this parameter in `storage` if several parameters are packed into it
   std::vector<int64_t> shape;  // of this rank's part
   int64_t block = kNoBlock;    // of the transformer that computes with it
-  at::Tensor scales = {};      // for all rows of `storage` if it holds eight-bit weights; otherwise undefined
+  std::optional<QuantForm> form = {};  // if `storage` holds quantized weights, as bytes [rows, …]
+  at::Tensor scales = {};              // fp32, for all rows of `storage`; undefined if the form has none
   // The host memory in which the weights of the parameter's block wait, readable by the device: the contents of
   // `storage` and `scales` while the block is brought. Undefined if `storage` and `scales` always hold the weights.
   at::Tensor waiting = {}, waiting_scales = {};
 
-  // Returns the parameter's rows of `storage`, or of a tensor of the same shape such as its gradient.
+  // Returns the parameter's rows of `storage`, or of a tensor with the same rows such as its gradient or `scales`.
   at::Tensor View(const at::Tensor& tensor) const {
     return shape.empty() ? tensor : tensor.narrow(0, offset, shape[0]);
   }
@@ -131,8 +165,11 @@ struct Param {
 // Owns handles to the tensors it allocates; layers share them. Not thread-safe while parameters are added.
 class ParamTable {
  public:
-  // With `quantize` the weights of products are held in eight bits.
-  ParamTable(at::ScalarType dtype, at::Device device, WeightShare share = {}, bool quantize = false)
+  // Returns the form in which the weight of a product stays in memory; nothing if it is plain.
+  using FormOf = std::function<std::optional<QuantForm>(const ParamSpec&)>;
+
+  // Without `form_of` all weights are plain.
+  ParamTable(at::ScalarType dtype, at::Device device, WeightShare share = {}, FormOf form_of = {})
       : options_(at::TensorOptions(dtype).device(device)),
         shard_(share.tensor),
         blocks_(share.blocks),
@@ -140,7 +177,10 @@ class ParamTable {
         offloaded_(share.offloaded),
         pinned_(share.pinned),
         is_brought_(share.row_ranks != nullptr),
-        quantize_(quantize) {}
+        form_of_(std::move(form_of)) {}
+
+  // Sets the forms of products that are added from now on.
+  void KeepAs(FormOf form_of) { form_of_ = std::move(form_of); }
 
   // Allocates the storage of one parameter without touching it.
   at::Tensor Add(ParamSpec spec);
@@ -167,7 +207,7 @@ class ParamTable {
   void EnterBlock(int64_t index);
   void LeaveBlock();
 
-  // Called in place of PackForInference: marks every parameter except buffers and eight-bit weights as requiring a
+  // Called in place of PackForInference: marks every parameter except buffers and quantized weights as requiring a
   // gradient.
   void RequireGradients();
 
@@ -201,7 +241,8 @@ class ParamTable {
   // Removes the parameters with this storage from the list.
   void Unlist(const at::Tensor& storage);
   void List(Param param);
-  ProductWeight Pack(std::vector<ParamSpec> specs, bool quantize, bool offloaded = false);
+  // Allocates the storage of parameters of the same form.
+  WeightRows Pack(std::vector<ParamSpec> specs, const std::optional<QuantForm>& form, bool offloaded = false);
 
   at::TensorOptions options_;
   TensorShard shard_;
@@ -211,7 +252,7 @@ class ParamTable {
   bool pinned_;
   bool is_brought_;  // parameters have no memory
   int64_t block_ = Param::kNoBlock;
-  bool quantize_;
+  FormOf form_of_;
   bool elsewhere_ = false, waits_ = false;  // of the current block
   std::vector<Param> params_;
   std::vector<std::shared_ptr<ProductWeight>> products_;

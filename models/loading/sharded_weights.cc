@@ -26,13 +26,21 @@ void FreeStorage(const at::Tensor& values) {
   storage->set_nbytes(0);
 }
 
-// Returns the scales as a parameter with one number per row.
+constexpr char kScales[] = ".scales";
+
+// Returns the packed rows, or their scales, as a parameter whose elements are bytes or numbers.
+Param PackedParam(const Param& param) {
+  Param packed = param;
+  packed.shape = {param.shape[0], param.storage.size(1)};
+  packed.form.reset();
+  packed.scales = at::Tensor();
+  return packed;
+}
 Param ScaleParam(const Param& param) {
-  Param scales = param;
-  scales.spec.name += ".scales";
+  Param scales = PackedParam(param);
+  scales.spec.name += kScales;
   scales.storage = param.scales;
-  scales.shape = {param.shape[0], 1};
-  scales.scales = at::Tensor();
+  scales.shape[1] = param.scales.size(1);
   return scales;
 }
 
@@ -52,7 +60,7 @@ ShardedWeights::ShardedWeights(std::span<const Param> params, parallel::Communic
   TORCH_CHECK(rows == Rows::kUnread || !AreTaken(params), "the weights are sharded already");
   const at::NoGradGuard no_gradients;
   for (const Param& param : params) {
-    AddParam(parts_[param.block], param);
+    AddParam(parts_[param.block], param.form ? PackedParam(param) : param);
     if (param.scales.defined()) AddParam(parts_[param.block], ScaleParam(param));
   }
   for (auto& [block, part] : parts_) {
@@ -105,11 +113,12 @@ absl::StatusOr<std::unique_ptr<ShardedWeights>> ShardedWeights::Load(const Weigh
   std::unique_ptr<ShardedWeights> weights(new ShardedWeights(table.params(), ranks, Rows::kUnread));
   std::vector<Param> rows = table.params();
   for (Param& param : rows) {
+    if (param.scales.defined()) param.scales = weights->own_rows_.at(param.spec.name + kScales);
     param.storage = weights->OwnRows(param);
     param.offset = 0;
-    param.shape = param.storage.sizes().vec();
+    param.shape[0] = param.storage.size(0);
   }
-  RETURN_IF_ERROR(ReadRows(folder, rows, {.rank = ranks.rank(), .size = ranks.size()}));
+  RETURN_IF_ERROR(ReadRows(folder, rows, {.rank = ranks.rank(), .size = ranks.size()}, table.dtype()));
   return weights;
 }
 
@@ -122,10 +131,7 @@ int64_t ShardedWeights::own_bytes() const {
 }
 
 void ShardedWeights::Gather(const Part& part, const Message& message) {
-  const at::ScalarType dtype = message.own.scalar_type();
-  // Communicators move bytes and do not support eight-bit numbers.
-  const at::Tensor own = dtype == at::kChar ? message.own.view(at::kByte) : message.own;
-  const at::Tensor all = ranks_.AllGather(own, message.elements).view(dtype);
+  const at::Tensor all = ranks_.AllGather(message.own, message.elements);
   int64_t first = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     for (size_t i = 0; i < message.params.size(); ++i) {
@@ -133,7 +139,7 @@ void ShardedWeights::Gather(const Part& part, const Message& message) {
       const at::Tensor place =
           RowsOf(param, rank, ranks_.size()).Of(param.View(part.storages[message.storage_of[i]].values));
       place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
-      if (base::Planted("sharded_scales_lost") && dtype == at::kFloat && rank != ranks_.rank()) place.zero_();
+      if (base::Planted("sharded_scales_lost") && all.scalar_type() == at::kFloat && rank != ranks_.rank()) place.zero_();
       first += place.numel();
     }
   }

@@ -15,6 +15,14 @@ namespace tessera::models {
 // Returns the LibTorch dtype that stores the same numbers; nothing for types that LibTorch lacks or no model here uses.
 std::optional<at::ScalarType> TorchType(StoredType type);
 
+// Translates the names of a single file to those of the table's parameters, which must be the whole component's. Returns
+// the errors of WeightFolder::Name. Nothing happens to a folder whose names are those already.
+absl::Status NameWeights(WeightFolder& folder, const ParamTable& table);
+
+// Returns the form in which a stored product stays in memory: as it is stored if rows are whole blocks; nothing if it is
+// plain. For ParamTable; `folder` outlives the function.
+ParamTable::FormOf StoredForms(const WeightFolder& folder);
+
 // Returns the names of the folder's tensors that the table does not use. A text encoder's file may hold the larger
 // model that the encoder is a part of.
 std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTable& table);
@@ -27,8 +35,9 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 // Calls CheckWeights, then reads this rank's part of each tensor once, with several threads reading ahead of the
 // copies. If the stored type and device are the table's, a tensor is read directly into its destination. Otherwise it
 // goes through buffers; to a device, each 8 MiB is one copy, and a buffer is waited for before it is used again. fp16
-// and bf16 become fp32 without rounding. Weights that the table holds in eight bits are never in memory in a wider
-// type. Returns DataLoss if a file ends early.
+// and bf16 become fp32 without rounding. Quantized weights stay as they are stored where the table has the same form,
+// and are otherwise widened to fp32 and rounded once, 8 MiB of their bytes at a time. Returns DataLoss if a file ends
+// early, and InvalidArgument, naming the tensor, if a number is not finite.
 //
 // Each rank reads the files itself, even if other ranks of the host read the same ones: the first read brings the data
 // from disk into the page cache, and the others copy it from there, which costs no more than copying from shared
@@ -36,7 +45,8 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 // Reads `share`'s rows of each parameter into its storage, which holds these rows only. CheckWeights has returned OK
-// for the whole parameters, whose shapes are in Param::spec. Otherwise like LoadWeights.
-absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share);
+// for the whole parameters, whose shapes are in Param::spec; `dtype` is the model's. Otherwise like LoadWeights.
+absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share,
+                      at::ScalarType dtype);
 
 }  // namespace tessera::models

@@ -506,4 +506,12 @@ absl::Status PickledWeightsError(const std::string& name, const std::string& fil
                    "scripts/convert-model.py MODEL NEW_FOLDER"));
 }
 
+absl::Status GgufWeightsError(const std::string& name, const std::string& files) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " has no weights but in GGUF (", files,
+      "); name the file itself, a transformer with --model, another component with --text-encoder or --vae, for "
+      "example: tessera generate PROMPT --model MODEL/",
+      name, "/FILE.gguf"));
+}
+
 }  // namespace tessera::models

@@ -96,7 +96,8 @@ std::string DescribeKind(const FileKind& kind);
 // absent or one that is read. `name` is the component.
 absl::Status CheckQuantizationConfig(const base::Json& config, const std::string& name);
 
-// Returns the error for a component whose only weights are pickles; `files` names them.
+// Return the errors for a component whose only weights are pickles or GGUF files; `files` names them.
 absl::Status PickledWeightsError(const std::string& name, const std::string& files);
+absl::Status GgufWeightsError(const std::string& name, const std::string& files);
 
 }  // namespace tessera::models

@@ -14,6 +14,7 @@
 #include "base/files/git_lfs.h"
 #include "base/files/sha256.h"
 #include "base/json/json.h"
+#include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "models/weights/stored_types.h"
 
@@ -315,7 +316,8 @@ absl::Status ReadTensor(HeaderReader& reader, StoredTensor* tensor) {
     const uint64_t size = reader.Number(8, "a tensor's size");
     RETURN_IF_ERROR(reader.status());
     if (size > uint64_t{std::numeric_limits<int64_t>::max()}) return fail("a size of ", size, " exceeds 2^63 - 1");
-    tensor->shape.insert(tensor->shape.begin(), static_cast<int64_t>(size));
+    tensor->shape.insert(base::Planted("gguf_sizes_not_reversed") ? tensor->shape.end() : tensor->shape.begin(),
+                         static_cast<int64_t>(size));
   }
   const auto number = static_cast<uint32_t>(reader.Number(4, "a tensor's type"));
   tensor->begin = reader.Number(8, "a tensor's offset");
@@ -353,6 +355,7 @@ absl::Status ReadTensor(HeaderReader& reader, StoredTensor* tensor) {
 absl::Status PlaceTensors(HeaderReader& reader, uint64_t alignment, uint64_t file_size,
                           std::vector<StoredTensor>* tensors) {
   const uint64_t end_of_header = reader.position();
+  if (base::Planted("gguf_alignment_ignored")) alignment = kDefaultAlignment;
   const uint64_t data_begin = (end_of_header + alignment - 1) / alignment * alignment;
   const uint64_t data_bytes = data_begin < file_size ? file_size - data_begin : 0;
   for (StoredTensor& tensor : *tensors) {

@@ -16,6 +16,7 @@
 #include "base/text/path_text.h"
 #include "control/model/component_role.h"
 #include "control/model/pipelines.h"
+#include "models/keymaps/key_map.h"
 #include "models/weights/file_kind.h"
 
 namespace tessera::models {
@@ -241,8 +242,22 @@ absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& compon
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
-  ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
-  return WeightFolder::Open(folder, component);
+  ASSIGN_OR_RETURN(const std::string path, ComponentPath(component));
+  if (base::IsFolder(path)) return WeightFolder::Open(path, component);
+  ASSIGN_OR_RETURN(const base::ConfigReader config, Config(component));
+  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json());
+}
+
+absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
+                                            const std::string& class_name, const base::Json& config) {
+  ASSIGN_OR_RETURN(const FileKind kind, ReadFileKind(path));
+  ASSIGN_OR_RETURN(const FilePart part, PartFor(kind, path, component, class_name));
+  ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, part.form));
+  if (!keys) {
+    return absl::UnimplementedError(
+        absl::StrCat(base::QuotePath(path), ": its names are not known for a ", class_name));
+  }
+  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys));
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {

@@ -92,4 +92,9 @@ class ModelFolder {
   std::map<std::string, ComponentSource> sources_;  // of components that are not folders of `path_`
 };
 
+// Opens a component in a single file, whose names and form are recognised from its header. `config` is the component's
+// config.json. Errors say what the file is and give a command that helps.
+absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
+                                            const std::string& class_name, const base::Json& config);
+
 }  // namespace tessera::models

@@ -3,10 +3,63 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+#include "base/files/file.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "kernels/quantized/quant_rows.h"
 
 namespace tessera::models {
+namespace {
+
+// Whether some number has only ones in its exponent, that is, is infinite or NaN.
+template <class Word>
+bool HasFullExponent(std::span<const std::byte> bytes, Word exponent) {
+  Word found = 0;
+  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
+    Word word;
+    std::memcpy(&word, bytes.data() + i, sizeof word);
+    found |= static_cast<Word>((word & exponent) == exponent);
+  }
+  return found != 0;
+}
+
+bool IsFinite(const WeightLocation& location, int64_t row_bytes, std::span<const std::byte> bytes) {
+  if (location.quantization != nullptr) {
+    const kernels::QuantType type = location.quantization->type;
+    if (type == kernels::QuantType::kNibble) return true;  // its scales and table are checked when they are read
+    const kernels::QuantBlock block = kernels::BlockOf(type);
+    const int64_t rows = row_bytes == 0 ? 0 : static_cast<int64_t>(bytes.size()) / row_bytes;
+    const std::vector<float> ones(kernels::HasOwnScales(type) ? 0 : static_cast<size_t>(rows), 1.0f);
+    return kernels::AllFinite({.type = type,
+                               .bytes = bytes.data(),
+                               .row_bytes = row_bytes,
+                               .columns = row_bytes / block.bytes * block.values,
+                               .scales = ones.empty() ? nullptr : ones.data()},
+                              rows);
+  }
+  switch (location.tensor.type) {
+    case StoredType::kBF16:
+      return !HasFullExponent<uint16_t>(bytes, 0x7f80);
+    case StoredType::kF16:
+      return !HasFullExponent<uint16_t>(bytes, 0x7c00);
+    case StoredType::kF32:
+      return !HasFullExponent<uint32_t>(bytes, 0x7f800000);
+    case StoredType::kF64:
+      return !HasFullExponent<uint64_t>(bytes, 0x7ff0000000000000);
+    default:
+      return true;
+  }
+}
+
+absl::Status CheckFinite(const FileRead& read, std::span<const std::byte> bytes) {
+  if (IsFinite(*read.location, read.row_bytes, bytes)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the weight ", base::Quote(read.location->tensor.name),
+                                                 " holds a number that is not finite; the file is damaged or was made "
+                                                 "from a model that had diverged"));
+}
+
+}  // namespace
 
 int64_t FileRead::kept_bytes() const {
   if (kept.empty()) return rows * row_bytes;
@@ -73,9 +126,13 @@ absl::Status ReadAhead::Read(const FileRead& read, std::span<std::byte> buffer,
   std::byte* to = read.to != nullptr ? read.to : buffer.data() + read.buffered_at;
   const auto bytes = static_cast<size_t>(read.rows * read.row_bytes);
   const auto offset = static_cast<uint64_t>(read.offset);
-  if (read.kept.empty()) return folder_.Read(*read.location, offset, {to, bytes});
+  if (read.kept.empty()) {
+    RETURN_IF_ERROR(folder_.Read(*read.location, offset, {to, bytes}));
+    return CheckFinite(read, {to, bytes});
+  }
   whole_rows.resize(std::max(whole_rows.size(), bytes));
   RETURN_IF_ERROR(folder_.Read(*read.location, offset, {whole_rows.data(), bytes}));
+  RETURN_IF_ERROR(CheckFinite(read, {whole_rows.data(), bytes}));
   for (int64_t row = 0; row < read.rows; ++row) {
     for (const FileRead::Run& run : read.kept) {
       std::memcpy(to, whole_rows.data() + row * read.row_bytes + run.begin, static_cast<size_t>(run.count));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 #include "base/fields/enum_names.h"
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
@@ -23,11 +24,13 @@ namespace {
 control::ModelComponent DescribeComponent(control::ModelComponent component, const models::WeightFolder& weights) {
   component.bytes = weights.total_bytes();
   component.files = weights.files();
-  std::set<std::string> types;
+  std::set<std::string> types, forms;
   for (const auto& [tensor, location] : weights.tensors()) {
     component.parameters += static_cast<uint64_t>(location.tensor.elements());
     types.insert(absl::AsciiStrToLower(models::StoredTypeName(location.tensor.type)));
+    if (location.quantization != nullptr) forms.insert(models::FormName(*location.quantization));
   }
+  component.quantization = absl::StrJoin(forms, ", ");
   component.dtype = types.size() == 1 ? *types.begin() : "mixed";
   return component;
 }

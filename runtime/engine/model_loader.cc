@@ -174,6 +174,9 @@ absl::Status ModelLoader::Check(const control::LoadParameters& parameters) const
   }
   if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
   if (parameters.placement.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
+  if (parameters.placement.weights != control::WeightStorage::kStored) {
+    return absl::InvalidArgumentError("weights must be stored for training; quantize keeps the frozen ones in 8 bits");
+  }
   if (parameters.placement.text_encoders == control::ComponentPlacement::kSharded) {
     return absl::InvalidArgumentError("text_encoders is sharded; for training it must be rank0, cpu or unload");
   }

@@ -28,7 +28,7 @@ absl::Status AddWeights(const models::WeightFolder& weights, const std::function
   weights.AddToDigest(digest);
   std::string buffer;
   for (const auto& [name, location] : weights.tensors()) {
-    const uint64_t bytes = location.tensor.bytes();
+    const uint64_t bytes = location.bytes();
     for (uint64_t offset = 0; offset < bytes; offset += buffer.size()) {
       buffer.resize(std::min<uint64_t>(kBufferBytes, bytes - offset));
       RETURN_IF_ERROR(weights.Read(location, offset, std::as_writable_bytes(std::span(buffer))));

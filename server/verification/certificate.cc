@@ -61,7 +61,9 @@ json::object ContentOf(const Certificate& certificate) {
                         {"bound", Number(canary.bound)},
                         {"worst_step", canary.worst_step},
                         {"psnr_db", Optional(canary.psnr)},
-                        {"drift", Optional(canary.drift)}});
+                        {"drift", Optional(canary.drift)},
+                        {"storage_drift", Optional(canary.storage_drift)},
+                        {"storage_psnr_db", Optional(canary.storage_psnr)}});
   }
   json::object object = {{"version", kVersion}};
   AddSubject(certificate.subject, object);
@@ -90,7 +92,9 @@ Certificate ReadContent(const json::object& object) {
                                     .bound = ReadNumber(canary.at("bound")),
                                     .worst_step = ReadInteger(canary, "worst_step"),
                                     .psnr = ReadOptional(canary.at("psnr_db")),
-                                    .drift = ReadOptional(canary.at("drift"))});
+                                    .drift = ReadOptional(canary.at("drift")),
+                                    .storage_drift = ReadOptional(canary.at("storage_drift")),
+                                    .storage_psnr = ReadOptional(canary.at("storage_psnr_db"))});
   }
   return certificate;
 }
@@ -146,7 +150,7 @@ std::string CertificateFolder::DefaultPath() {
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
   base::Sha256 digest;
   for (const std::string* part :
-       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.build, &subject.plugin,
+       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.storage, &subject.build, &subject.plugin,
         &subject.libraries, &subject.gpu, &subject.driver, &subject.cudnn, &subject.nccl, &subject.communicator}) {
     digest.UpdatePart(*part);
   }

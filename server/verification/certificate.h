@@ -23,6 +23,7 @@ struct CertificateSubject {
   std::string layout;  // canonical text
   std::string device;  // "cpu" or "cuda"
   std::string dtype;
+  std::string storage;    // of quantized weights (control::StorageText); empty if they are plain
   std::string build;      // digest of the worker program
   std::string plugin;     // digest of the plugin that computes on this device; empty on the CPU
   std::string libraries;  // libraries that the worker computes with
@@ -47,6 +48,9 @@ struct Canary {
   int32_t worst_step = 0;       // 1, 2, …: step whose error is largest relative to its bound; 0: before the first
   std::optional<double> psnr;   // of the images in dB; absent for equal images
   std::optional<double> drift;  // relative error of the last latents, for layouts with stale steps
+  // The same of weights that were quantized while they were loaded, against the weights as they are stored, and the PSNR
+  // of the images in dB (absent for equal images).
+  std::optional<double> storage_drift, storage_psnr;
 
   bool passed() const { return worst_relative_error <= bound; }  // false for NaN
 };

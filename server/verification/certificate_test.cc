@@ -21,6 +21,7 @@ Certificate Example() {
                       .layout = "cfg=2",
                       .device = "cpu",
                       .dtype = "fp32",
+                      .storage = "fp8",
                       .build = "b1",
                       .plugin = "p1",
                       .libraries = "LibTorch 2",
@@ -66,7 +67,7 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   for (std::string CertificateSubject::*part :
        {&CertificateSubject::model_digest, &CertificateSubject::layout, &CertificateSubject::device,
-        &CertificateSubject::dtype, &CertificateSubject::build, &CertificateSubject::plugin,
+        &CertificateSubject::dtype, &CertificateSubject::storage, &CertificateSubject::build, &CertificateSubject::plugin,
         &CertificateSubject::libraries, &CertificateSubject::gpu, &CertificateSubject::driver,
         &CertificateSubject::cudnn, &CertificateSubject::nccl, &CertificateSubject::communicator}) {
     CertificateSubject other = Example().subject;

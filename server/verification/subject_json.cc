@@ -11,6 +11,7 @@ constexpr std::pair<const char*, std::string CertificateSubject::*> kFields[] = 
     {"layout", &CertificateSubject::layout},
     {"device", &CertificateSubject::device},
     {"dtype", &CertificateSubject::dtype},
+    {"storage", &CertificateSubject::storage},
     {"build", &CertificateSubject::build},
     {"plugin", &CertificateSubject::plugin},
     {"libraries", &CertificateSubject::libraries},

@@ -45,6 +45,7 @@ struct RunOptions {
   bool forwards = false;                   // predict at every step, too …
   const std::vector<Run>* from = nullptr;  // … from the latents of these runs; null: from the run's own latents
   std::string record;                      // folder for the outputs of blocks; empty: none
+  std::optional<control::WeightStorage> weights = {};  // absent: the request's
 };
 
 // Executes one canary step by step and keeps its results.
@@ -147,6 +148,7 @@ class Verifier {
     control::LoadParameters load = request_.load;
     load.dtype = dtype;
     load.record = options.record;
+    load.placement.weights = options.weights.value_or(load.placement.weights);
     // The number of threads determines the order of sums, so one rank gets as many threads as each rank of the layout:
     // then only the layout can cause differences.
     const int32_t all = load.placement.threads > 0 ? load.placement.threads : base::ReadMachineProcessors().available();
@@ -342,6 +344,7 @@ absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request,
                             .layout = parallel::LayoutText(request.layout),
                             .device = cuda ? "cuda" : request.load.device,
                             .dtype = base::EnumName(request.load.dtype),
+                            .storage = control::StorageText(request.model, request.load.placement.weights),
                             .build = build,
                             .plugin = plugin,
                             .libraries = request.model.libraries,
@@ -406,6 +409,14 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
     if (!stale.ok() && stale.status().code() != absl::StatusCode::kDataLoss) return stale.status();
     for (size_t i = 0; i < canaries.size(); ++i) {
       canaries[i].drift = stale.ok() ? RelativeError((*stale)[i].latents.back(), serial[i].latents.back()) : kInfinity;
+    }
+  }
+  if (control::IsQuantizing(request.load.placement.weights)) {
+    ASSIGN_OR_RETURN(const std::vector<Run> stored,
+                     verifier.RunAll(parallel::Layout(), dtype, {.weights = control::WeightStorage::kStored}));
+    for (size_t i = 0; i < canaries.size(); ++i) {
+      canaries[i].storage_drift = RelativeError(serial[i].latents.back(), stored[i].latents.back());
+      canaries[i].storage_psnr = Psnr(serial[i].image, stored[i].image);
     }
   }
   Verification verification = {.certificate = std::move(certificate), .records = {}};

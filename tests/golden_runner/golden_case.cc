@@ -42,7 +42,12 @@ constexpr Kind kKinds[] = {
     {"training_steps", RunTrainingSteps},
     {"lora", RunTrainedAdapter},
     {"density", RunDensity},
+    {"checkpoint", RunStoredWeights},
+    {"quantized_folder", RunStoredWeights},
+    {"refused", RunRefusedFile},
     {"keymap", RunKeyMap},
+    {"blocks", RunBlocks},
+    {"codes", RunCodes},
 };
 
 // Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.

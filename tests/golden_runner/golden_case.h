@@ -97,6 +97,8 @@ absl::StatusOr<Report> RunEncodedImage(const Case& test_case);
 absl::StatusOr<Report> RunPipeline(const Case& test_case);
 absl::StatusOr<Report> RunFunction(const Case& test_case);
 absl::StatusOr<Report> RunImageFunction(const Case& test_case);
+absl::StatusOr<Report> RunBlocks(const Case& test_case);   // GGUF's blocks
+absl::StatusOr<Report> RunCodes(const Case& test_case);    // the codes of fp8
 absl::StatusOr<Report> RunAdapter(const Case& test_case);  // also sums of several
 absl::StatusOr<Report> RunRefusedAdapter(const Case& test_case);
 // A case that an error ended: it passes if the golden allows its adapter to be refused and the error names that kind.
@@ -107,6 +109,8 @@ absl::StatusOr<Report> RunTrainingLoss(const Case& test_case);
 absl::StatusOr<Report> RunTrainingSteps(const Case& test_case);
 absl::StatusOr<Report> RunTrainedAdapter(const Case& test_case);
 absl::StatusOr<Report> RunDensity(const Case& test_case);
+absl::StatusOr<Report> RunStoredWeights(const Case& test_case);
+absl::StatusOr<Report> RunRefusedFile(const Case& test_case);
 absl::StatusOr<Report> RunKeyMap(const Case& test_case);
 
 // Parses a case's scheduler class and config like a scheduler_config.json with that content.

@@ -81,8 +81,8 @@ void RunAndPrint(const Case& test_case, Counts& counts) {
 
 // Several ranks run only the cases of distributed code: forward passes and trajectories.
 bool RunsOn(const parallel::Layout& layout, const std::string& kind) {
-  constexpr std::array kOnRanks{"transformer", "transformer_kv",     "pipeline",      "adapter",
-                                "adapter_sum", "adapter_trajectory", "image_pipeline"};
+  constexpr std::array kOnRanks{"transformer",        "transformer_kv", "pipeline",   "adapter",         "adapter_sum",
+                                "adapter_trajectory", "image_pipeline", "checkpoint", "quantized_folder"};
   return layout.ranks() == 1 || std::ranges::find(kOnRanks, kind) != kOnRanks.end();
 }
 

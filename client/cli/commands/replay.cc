@@ -92,6 +92,10 @@ class Replay {
     };
     place_as_made(&control::Placement::text_encoders, metadata->text_encoders);
     place_as_made(&control::Placement::autoencoder, metadata->autoencoder);
+    // Other texts name what the model's own files hold.
+    if (base::EnumOf<control::WeightStorage>(metadata->storage)) {
+      place_as_made(&control::Placement::weights, metadata->storage);
+    }
     ASSIGN_OR_RETURN(control::LoadParameters placement, RequestedLoad(placement_options, ""));
     RETURN_IF_ERROR(At(Stage::kModel, StartSession()));
 

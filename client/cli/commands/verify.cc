@@ -165,6 +165,12 @@ class Verify {
         std::printf("    stale steps drift by %.2g: this layout is not lossless\n", *canary.drift);
       }
     }
+    for (const server::Canary& canary : certificate.canaries) {
+      if (!canary.storage_drift.has_value()) continue;
+      std::printf("  weights in %s: the last latents of %dx%d drift by %.2g from the stored weights', images %s apart\n",
+                  subject.storage.c_str(), canary.width, canary.height, *canary.storage_drift,
+                  canary.storage_psnr.has_value() ? absl::StrFormat("%.1f dB", *canary.storage_psnr).c_str() : "not");
+    }
     if (records.has_value()) std::printf("%s\n", RecordText(*records).c_str());
     for (const control::AdapterUse& adapter : request.adapters) {
       std::printf("  with %s, scale %g, SHA-256 %s\n", adapter.name.c_str(), adapter.scale, adapter.digest.c_str());

@@ -7,6 +7,7 @@
 #include "kernels/cuda/on_device.h"
 #include "kernels/cuda/residual_norm.cuh"
 #include "kernels/cuda/weighted_sums.cuh"
+#include "kernels/cuda/widen.cuh"
 #include "tests/support/cuda_emulation/kernel_runs.h"
 
 namespace tessera::kernels::cuda {
@@ -24,6 +25,7 @@ cudaError_t LaunchHeads(const HeadsArguments& a, cudaStream_t) { return RunHeads
 cudaError_t LaunchMerge(const MergeArguments& a, cudaStream_t) { return RunMerge(a, kLauncher); }
 cudaError_t LaunchResidualNorm(const ResidualNormArguments& a, cudaStream_t) { return RunResidualNorm(a, kLauncher); }
 cudaError_t LaunchWeightedSums(const WeightedSumsArguments& a, cudaStream_t) { return RunWeightedSums(a, kLauncher); }
+cudaError_t LaunchWiden(const WidenArguments& a, cudaStream_t) { return RunWiden(a, kLauncher); }
 
 void OnDeviceOf(const at::Tensor&, const char* name, c10::function_ref<cudaError_t(cudaStream_t)> launch) {
   TORCH_CHECK(launch(nullptr) == cudaSuccess, name, ": the kernel could not be launched");
