@@ -46,6 +46,7 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
     begin += count;
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_, options));
     weights.back().parts = options.parts;
+    weights.back().is_identity_if_missing = options.is_identity_if_missing;
     // The bias of a row-sharded product is replicated, because it is added after the sum.
     biases.push_back(PartSpec(scope, part, "bias", {part.out},
                               role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated, options));
