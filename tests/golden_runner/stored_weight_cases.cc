@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
@@ -273,7 +274,12 @@ absl::StatusOr<Report> RunStoredWeights(const Case& test_case) {
   Report report;
   for (const Part& part : parts) {
     if (part.component == "transformer") {
-      RETURN_IF_ERROR(CompareTransformer(test_case, part, gold, report));
+      const absl::Status compared = CompareTransformer(test_case, part, gold, report);
+      // Tensor ranks that would cut a block are refused by name.
+      if (test_case.layout.mesh.tensor > 1 && absl::StrContains(compared.message(), "within a block of")) {
+        return absl::UnimplementedError(compared.message());
+      }
+      RETURN_IF_ERROR(compared);
     } else if (test_case.layout.ranks() > 1) {
       continue;
     } else if (part.component == "vae") {
@@ -282,6 +288,7 @@ absl::StatusOr<Report> RunStoredWeights(const Case& test_case) {
       RETURN_IF_ERROR(CompareTextEncoder(test_case, part, gold, report));
     }
   }
+  if (test_case.layout.ranks() > 1 && report.comparisons() == 0) return absl::UnimplementedError("it has no transformer");
   return report;
 }
 
