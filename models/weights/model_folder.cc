@@ -163,6 +163,7 @@ absl::StatusOr<ModelFolder> ModelFolder::OpenWith(const std::string& path, const
     std::map<std::string, std::string> classes;
     for (const auto& [component, stated] : model.components()) classes[component] = stated.class_name;
     ASSIGN_OR_RETURN(model.sources_, SourcesOf(files, classes));
+    RETURN_IF_ERROR(model.DeriveMissingConfigs());
   }
   RETURN_IF_ERROR(model.CheckComponents());
   return model;
@@ -182,13 +183,24 @@ absl::Status ModelFolder::SetSources(const ComponentFolders& elsewhere) {
     }
     ASSIGN_OR_RETURN(sources_[component], FileSource(path, component, listed->second.class_name));
   }
+  return DeriveMissingConfigs();
+}
+
+absl::Status ModelFolder::DeriveMissingConfigs() {
+  for (auto& [component, source] : sources_) {
+    if (!source.part || source.config || base::Exists(ConfigPath(component, ConfigName(component)))) continue;
+    RETURN_IF_ERROR(
+        DeriveSourceConfig(source, index_.components.at(component).class_name, index_.class_name, component));
+  }
   return absl::OkStatus();
 }
 
 absl::Status ModelFolder::CheckComponents() const {
   std::vector<std::string> missing;
   for (const auto& [component, unused] : components()) {
-    if (!base::Exists(Source(component).path)) missing.push_back(component);
+    const ComponentSource source = Source(component);
+    const bool is_config = source.path.empty() && source.config;  // of a schedule, which has no files
+    if (!is_config && !base::Exists(source.path)) missing.push_back(component);
   }
   if (!missing.empty()) {
     std::string advice = control::PipelineProblem(class_name());

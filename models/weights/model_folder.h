@@ -46,7 +46,7 @@ class ModelFolder {
   // Checks that every listed component has a folder or file. Errors name the path as the user gave it, or names
   // relative to it. If the path is not a model, the error says what it is and gives a command that helps. A component
   // in `elsewhere` is read from there, also if the model's folder has one; InvalidArgument if model_index.json does not
-  // list it. A file elsewhere has the configuration of the model's own folder.
+  // list it. A file elsewhere has the configuration of the model's own folder, or a derived one if there is none.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, const ComponentFolders& elsewhere = {});
   // The same with components that are recognised by their contents.
   static absl::StatusOr<ModelFolder> OpenWith(const std::string& path, const control::ComponentFiles& files);
@@ -81,6 +81,8 @@ class ModelFolder {
   // Opens the folder or file, without components elsewhere.
   static absl::StatusOr<ModelFolder> OpenAlone(const std::string& path, const control::ComponentFiles& files);
   absl::Status SetSources(const ComponentFolders& elsewhere);
+  // Derives the configurations of files for which the model's folder has none.
+  absl::Status DeriveMissingConfigs();
   // Returns the errors of components that are missing or whose weights are stored in a form that is not read.
   absl::Status CheckComponents() const;
   // The path of a component's configuration file. A file of weights has that of the model's own folder.

@@ -15,7 +15,7 @@
 #include "base/json/json_writer.h"
 #include "base/macros/status_macros.h"
 #include "base/text/path_text.h"
-#include "models/weights/derived_config.h"
+#include "models/weights/config_from_shapes.h"
 #include "models/weights/published_pipelines.h"
 
 namespace tessera::models {
@@ -80,20 +80,6 @@ class FileKinds {
  private:
   std::map<std::string, absl::StatusOr<FileKind>> kinds_;
 };
-
-absl::Status SetConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
-                       std::string_view component) {
-  ASSIGN_OR_RETURN(const TensorShapes shapes, ReadShapes(source.path, *source.part));
-  absl::StatusOr<std::string> text = DeriveConfig(class_name, shapes, source.part->form, pipeline, component);
-  if (!text.ok()) {
-    return absl::Status(text.status().code(),
-                        absl::StrCat(base::QuotePath(source.path), ": ", std::string(text.status().message()),
-                                     "; see what the file holds with: tessera inspect ", base::ShellWord(source.path)));
-  }
-  ASSIGN_OR_RETURN(source.config, base::ParseJson(*text, "configuration"));
-  source.config_text = *std::move(text);
-  return absl::OkStatus();
-}
 
 absl::StatusOr<base::Json> ReadJsonFile(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text,
@@ -177,7 +163,7 @@ class Assembly {
     for (const FilePart& part : kind->parts) {
       ComponentSource source{.path = file, .part = part};
       if (!IsPartOfClass(part, class_name)) continue;
-      if (!SetConfig(source, class_name, pipeline_.class_name, name).ok()) continue;
+      if (!DeriveSourceConfig(source, class_name, pipeline_.class_name, name).ok()) continue;
       if (Fits(transformer_, pipeline_.class_name, name, class_name, *source.config)) return source;
     }
     return std::nullopt;
@@ -303,7 +289,7 @@ absl::Status AddTextEncoders(const std::string& path, const std::map<std::string
                            }) > 1;
       std::string component = fitting.front();
       if (part.class_name == "CLIPTextModel" && is_pair) {
-        RETURN_IF_ERROR(SetConfig(source, part.class_name, "", component));
+        RETURN_IF_ERROR(DeriveSourceConfig(source, part.class_name, "", component));
         const char* const wanted = IsSecondClip(part, path, *source.config) ? "text_encoder_2" : "text_encoder";
         source.config.reset();
         if (std::ranges::find(fitting, wanted) == fitting.end()) continue;
@@ -325,6 +311,20 @@ absl::Status AddTextEncoders(const std::string& path, const std::map<std::string
 }
 
 }  // namespace
+
+absl::Status DeriveSourceConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
+                                std::string_view component) {
+  ASSIGN_OR_RETURN(const TensorShapes shapes, ReadShapes(source.path, *source.part));
+  absl::StatusOr<std::string> text = DeriveConfig(class_name, shapes, source.part->form, pipeline, component);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat(base::QuotePath(source.path), ": ", std::string(text.status().message()),
+                                     "; see what the file holds with: tessera inspect ", base::ShellWord(source.path)));
+  }
+  ASSIGN_OR_RETURN(source.config, base::ParseJson(*text, "configuration"));
+  source.config_text = *std::move(text);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ComponentSource> FileSource(const std::string& path, const std::string& component,
                                            const std::string& class_name) {
@@ -372,7 +372,7 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
   const auto transformer = std::ranges::find(kind.parts, PartRole::kTransformer, &FilePart::role);
   if (transformer == kind.parts.end()) return PartFor(kind, path, "transformer", "").status();
   ComponentSource source{.path = path, .part = *transformer};
-  RETURN_IF_ERROR(SetConfig(source, transformer->class_name, "", "transformer"));
+  RETURN_IF_ERROR(DeriveSourceConfig(source, transformer->class_name, "", "transformer"));
   const base::Json config = *source.config;
   ASSIGN_OR_RETURN(const PublishedPipeline pipeline, PipelineOf(transformer->class_name, config, path));
 
@@ -383,7 +383,7 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
   SingleModel model{.index = IndexText(pipeline), .base = std::string(pipeline.base)};
   ASSIGN_OR_RETURN(model.sources, SourcesOf(given, classes));
   for (auto& [component, part] : model.sources) {
-    if (part.part) RETURN_IF_ERROR(SetConfig(part, classes.at(component), pipeline.class_name, component));
+    if (part.part) RETURN_IF_ERROR(DeriveSourceConfig(part, classes.at(component), pipeline.class_name, component));
   }
   model.sources["transformer"] = std::move(source);
   Assembly assembly(path, pipeline, config);
@@ -393,7 +393,7 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
     if (name == "scheduler") {
       ASSIGN_OR_RETURN(base::Json scheduler, base::ParseJson(pipeline.scheduler, name));
       model.sources[name] = {
-          .path = path, .config = std::move(scheduler), .config_text = std::string(pipeline.scheduler)};
+          .path = "", .config = std::move(scheduler), .config_text = std::string(pipeline.scheduler)};
       continue;
     }
     std::optional<ComponentSource> found;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "base/files/path_state.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
@@ -50,7 +51,8 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
                                      const std::function<void()>& progress) {
   ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(component.name));
   base::Sha256 digest;
-  std::vector<std::string> files = component.files;
+  // A component in a single file is its weights alone.
+  std::vector<std::string> files = base::IsFile(path) ? std::vector<std::string>() : component.files;
   std::error_code ignored;
   if (std::filesystem::exists(path + "/config.json", ignored)) files.emplace_back("config.json");
   for (const std::string& file : files) {
