@@ -56,6 +56,7 @@ struct FileKind {
   std::string foreign_family = {};        // a family that Tessera does not run
   std::string duplicate = {};             // a name that the file has with and without its prefix
   std::string mixed = {};                 // a tensor under diffusers' names in a file that otherwise has its authors'
+  bool has_tokenizer = false;             // models/tokenizers/stored_tokenizer.h reads it
   std::vector<std::string> unknown = {};  // names that belong to no part
 };
 

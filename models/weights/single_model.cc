@@ -120,6 +120,10 @@ bool HasTokenizer(const fs::path& folder, std::string_view class_name) {
 
 // The folder of the tokenizer within a folder that the user named; empty if it has none of that class.
 std::string TokenizerIn(const fs::path& folder, const std::string& component, std::string_view class_name) {
+  if (base::IsFile(folder)) {
+    const absl::StatusOr<FileKind> kind = ReadFileKind(folder.string());
+    return kind.ok() && kind->has_tokenizer ? folder.string() : "";
+  }
   if (HasTokenizer(folder / component, class_name)) return (folder / component).string();
   return HasTokenizer(folder, class_name) ? folder.string() : "";
 }
@@ -167,6 +171,13 @@ class Assembly {
       if (Fits(transformer_, pipeline_.class_name, name, class_name, *source.config)) return source;
     }
     return std::nullopt;
+  }
+
+  // Whether the file holds a tokenizer besides its weights.
+  bool HoldsTokenizer(const std::string& file) {
+    if (!base::IsFile(file)) return false;
+    const absl::StatusOr<FileKind>& kind = kinds_.Of(file);
+    return kind.ok() && kind->has_tokenizer;
   }
 
   // Returns the component beside the file: in ComfyUI's folders, or as a component's folder.
@@ -357,10 +368,10 @@ absl::StatusOr<std::map<std::string, ComponentSource>> SourcesOf(const control::
       ++used;
     }
     if (used == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(base::QuotePath(given.tokenizer),
-                       " holds no tokenizer of this model; valid is a folder with a tokenizer.json, with a "
-                       "vocab.json and a merges.txt, or with a spiece.model"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          base::QuotePath(given.tokenizer),
+          " holds no tokenizer of this model; valid is a folder with a tokenizer.json, with a "
+          "vocab.json and a merges.txt, or with a spiece.model, or a file of weights that holds a tokenizer"));
     }
   }
   return sources;
@@ -400,6 +411,14 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
     if (!IsTokenizer(name)) found = assembly.InFile(path, component);
     if (!found) {
       ASSIGN_OR_RETURN(found, assembly.Beside(component));
+    }
+    if (!found && name.starts_with("tokenizer")) {
+      // A tokenizer may be in the file of its text encoder.
+      const auto encoder =
+          model.sources.find(absl::StrCat("text_encoder", name.substr(std::string_view("tokenizer").size())));
+      if (encoder != model.sources.end() && assembly.HoldsTokenizer(encoder->second.path)) {
+        found = ComponentSource{.path = encoder->second.path};
+      }
     }
     if (!found) found = assembly.InCache(component);
     if (found) {
