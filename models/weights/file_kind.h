@@ -25,6 +25,9 @@ enum class FileContainer { kSafetensors, kGguf };
 
 enum class PartRole { kTransformer, kAutoencoder, kTextEncoder };
 
+// The class of the part of a text encoder that llama.cpp keeps in a file of its own (mmproj): no component has it.
+inline constexpr std::string_view kVisionTowerClass = "Qwen2.5-VL vision tower";
+
 // One component in a file.
 struct FilePart {
   PartRole role = PartRole::kTransformer;

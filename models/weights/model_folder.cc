@@ -253,15 +253,25 @@ absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& compon
   return base::ConfigReader::FromFile(ConfigPath(component, name), shown);
 }
 
+bool ModelFolder::HasWeights(const std::string& component) const {
+  const auto listed = index_.components.find(component);
+  if (listed == index_.components.end()) return false;
+  const std::string path = Source(component).path;
+  if (listed->second.role == control::ComponentRole::kOther && base::IsFile(path)) return false;
+  return WeightFolder::HasWeights(path);
+}
+
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
   ASSIGN_OR_RETURN(const std::string path, ComponentPath(component));
   if (base::IsFolder(path)) return WeightFolder::Open(path, component);
   ASSIGN_OR_RETURN(const base::ConfigReader config, Config(component));
-  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json());
+  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json(),
+                        Source(component).more);
 }
 
 absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
-                                            const std::string& class_name, const base::Json& config) {
+                                            const std::string& class_name, const base::Json& config,
+                                            const std::string& more) {
   ASSIGN_OR_RETURN(const FileKind kind, ReadFileKind(path));
   ASSIGN_OR_RETURN(const FilePart part, PartFor(kind, path, component, class_name));
   ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, part.form));
@@ -269,7 +279,7 @@ absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::
     return absl::UnimplementedError(
         absl::StrCat(base::QuotePath(path), ": its names are not known for a ", class_name));
   }
-  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys));
+  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys), more);
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {
@@ -293,8 +303,7 @@ absl::StatusOr<std::string> ModelFolder::Digest() const {
     }
   }
   for (const auto& [component, stated] : index_.components) {
-    const ComponentSource source = Source(component);
-    if (!source.part && !WeightFolder::HasWeights(source.path)) continue;
+    if (!HasWeights(component)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, Weights(component));
     digest.UpdatePart(component);
     weights.AddToDigest(digest);

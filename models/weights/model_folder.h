@@ -67,6 +67,8 @@ class ModelFolder {
   // Reads the component's config.json; for schedulers scheduler_config.json and for tokenizers tokenizer_config.json.
   absl::StatusOr<base::ConfigReader> Config(const std::string& component) const;
   absl::StatusOr<WeightFolder> Weights(const std::string& component) const;
+  // Whether the component has weights. A tokenizer may be in a file of weights and has none.
+  bool HasWeights(const std::string& component) const;
 
   // Returns the SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a
   // fixed order. It identifies the architecture and the files' layout, not the values of the weights.
@@ -95,8 +97,10 @@ class ModelFolder {
 };
 
 // Opens a component in a single file, whose names and form are recognised from its header. `config` is the component's
-// config.json. Errors say what the file is and give a command that helps.
+// config.json, and `more` a second file with tensors of it, or empty. Errors say what the file is and give a command
+// that helps.
 absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
-                                            const std::string& class_name, const base::Json& config);
+                                            const std::string& class_name, const base::Json& config,
+                                            const std::string& more = "");
 
 }  // namespace tessera::models

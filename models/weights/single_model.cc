@@ -153,6 +153,16 @@ bool IsSecondClip(const FilePart& part, const std::string& path, const base::Jso
   return TextWidth(config) > kBetween;
 }
 
+// Whether llama.cpp keeps a part of the component in another file.
+bool HasTowerElsewhere(const ComponentSource& source) {
+  return source.part && source.part->form == NameForm::kLlamaCpp &&
+         source.part->class_name == "Qwen2_5_VLForConditionalGeneration";
+}
+
+bool IsVisionTower(const FileKind& kind) {
+  return std::ranges::any_of(kind.parts, [](const FilePart& part) { return part.class_name == kVisionTowerClass; });
+}
+
 // Searches the components of one model.
 class Assembly {
  public:
@@ -207,7 +217,9 @@ class Assembly {
           ", for example ", base::QuotePath(first), " and ", base::QuotePath(std::next(found.begin())->second.path),
           "; name one with: ", OptionOf(component.name), " ", base::ShellWord(first)));
     }
-    return found.begin()->second;
+    ComponentSource source = found.begin()->second;
+    if (HasTowerElsewhere(source)) source.more = TowerBeside(folder);
+    return source;
   }
 
   // Returns the component in the hub's cache, of the published model or of one with the same components.
@@ -221,6 +233,21 @@ class Assembly {
   }
 
  private:
+  // Returns the only file with a vision tower in ComfyUI's folders; empty if there is none or there are several.
+  std::string TowerBeside(const fs::path& folder) {
+    std::set<std::string> towers;
+    for (const fs::path& root : {folder, folder / ".."}) {
+      for (const char* neighbour : kNeighbours) {
+        for (const fs::path& file : FilesIn(root / neighbour)) {
+          const std::string path = file.lexically_normal().string();
+          const absl::StatusOr<FileKind>& kind = kinds_.Of(path);
+          if (kind.ok() && IsVisionTower(*kind)) towers.insert(path);
+        }
+      }
+    }
+    return towers.size() == 1 ? *towers.begin() : "";
+  }
+
   static std::vector<fs::path> FilesIn(const fs::path& folder) {
     std::vector<fs::path> files;
     std::error_code error;
@@ -325,7 +352,11 @@ absl::Status AddTextEncoders(const std::string& path, const std::map<std::string
 
 absl::Status DeriveSourceConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
                                 std::string_view component) {
-  ASSIGN_OR_RETURN(const TensorShapes shapes, ReadShapes(source.path, *source.part));
+  ASSIGN_OR_RETURN(TensorShapes shapes, ReadShapes(source.path, *source.part));
+  if (!source.more.empty()) {
+    ASSIGN_OR_RETURN(TensorShapes others, ReadShapes(source.more, FilePart{}));
+    shapes.merge(others);
+  }
   absl::StatusOr<std::string> text = DeriveConfig(class_name, shapes, source.part->form, pipeline, component);
   if (!text.ok()) {
     return absl::Status(text.status().code(),
@@ -347,7 +378,25 @@ absl::StatusOr<ComponentSource> FileSource(const std::string& path, const std::s
 absl::StatusOr<std::map<std::string, ComponentSource>> SourcesOf(const control::ComponentFiles& given,
                                                                  const std::map<std::string, std::string>& classes) {
   std::map<std::string, ComponentSource> sources;
-  for (const std::string& path : given.text_encoders) RETURN_IF_ERROR(AddTextEncoders(path, classes, sources));
+  std::string tower;
+  for (const std::string& path : given.text_encoders) {
+    const absl::StatusOr<FileKind> kind = base::IsFile(path) ? ReadFileKind(path) : FileKind{};
+    if (kind.ok() && IsVisionTower(*kind)) {
+      tower = path;
+      continue;
+    }
+    RETURN_IF_ERROR(AddTextEncoders(path, classes, sources));
+  }
+  if (!tower.empty()) {
+    const auto encoder =
+        std::ranges::find_if(sources, [](const auto& entry) { return HasTowerElsewhere(entry.second); });
+    if (encoder == sources.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(base::QuotePath(tower), " holds ", std::string(kVisionTowerClass),
+                       "; name the GGUF file of its language model as well: --text-encoder FILE"));
+    }
+    encoder->second.more = tower;
+  }
   if (!given.autoencoder.empty()) {
     const auto vae = classes.find("vae");
     if (vae == classes.end())

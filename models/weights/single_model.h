@@ -21,8 +21,9 @@ namespace tessera::models {
 
 // Where one component of a model is.
 struct ComponentSource {
-  std::string path;                       // a folder, or a file; empty for a schedule that is a configuration alone
-  std::optional<FilePart> part = {};      // of a file: the part that is the component
+  std::string path;                   // a folder, or a file; empty for a schedule that is a configuration alone
+  std::string more = {};              // a second file of the component: the vision tower of a language model in GGUF
+  std::optional<FilePart> part = {};  // of a file: the part that is the component
   std::optional<base::Json> config = {};  // present if the component has no configuration file
   std::string config_text = {};           // of `config`
 };
