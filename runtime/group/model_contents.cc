@@ -15,6 +15,7 @@
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
+#include "models/tokenizers/stored_tokenizer.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera::runtime {
@@ -63,7 +64,12 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
                      base::ReadWholeFile(file_path, absl::StrCat(component.name, "/", file), kMaxFileBytes));
     digest.UpdatePart(bytes);
   }
-  if (models::WeightFolder::HasWeights(path)) {
+  if (base::IsFile(path) && !folder.HasWeights(component.name)) {  // a tokenizer in a file of weights
+    ASSIGN_OR_RETURN(const models::JsonTokenizerFiles stored, models::ReadStoredTokenizer(path));
+    digest.UpdatePart(stored.tokenizer_json);
+    digest.UpdatePart(stored.tokenizer_config_json);
+  }
+  if (folder.HasWeights(component.name)) {
     ASSIGN_OR_RETURN(const models::WeightFolder weights, folder.Weights(component.name));
     RETURN_IF_ERROR(AddWeights(weights, progress, digest));
   }
