@@ -121,6 +121,8 @@ bool HasTokenizer(const fs::path& folder, std::string_view class_name) {
 // The folder of the tokenizer within a folder that the user named; empty if it has none of that class.
 std::string TokenizerIn(const fs::path& folder, const std::string& component, std::string_view class_name) {
   if (base::IsFile(folder)) {
+    // No file of weights holds CLIP's tokenizer, or what a processor of pictures reads.
+    if (class_name.starts_with("CLIP") || component.starts_with("processor")) return "";
     const absl::StatusOr<FileKind> kind = ReadFileKind(folder.string());
     return kind.ok() && kind->has_tokenizer ? folder.string() : "";
   }
@@ -219,6 +221,10 @@ class Assembly {
     }
     ComponentSource source = found.begin()->second;
     if (HasTowerElsewhere(source)) source.more = TowerBeside(folder);
+    if (!source.more.empty()) {
+      RETURN_IF_ERROR(
+          DeriveSourceConfig(source, std::string(component.class_name), pipeline_.class_name, component.name));
+    }
     return source;
   }
 
@@ -475,6 +481,12 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
     } else {
       model.missing.push_back({name, std::string(component.class_name), OptionOf(name)});
     }
+  }
+  // Without its tower, a language model in GGUF reads no pictures.
+  const auto encoder = model.sources.find("text_encoder");
+  if (classes.contains("processor") && encoder != model.sources.end() && HasTowerElsewhere(encoder->second) &&
+      encoder->second.more.empty()) {
+    model.missing.push_back({"text_encoder", std::string(kVisionTowerClass), OptionOf("text_encoder")});
   }
   return model;
 }
