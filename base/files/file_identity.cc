@@ -45,7 +45,12 @@ FileIdentity IdentityOf(const std::string& path) {
 
 std::string FolderIdentity(const std::string& folder) {
   std::vector<std::string> files;
-  AddFiles(folder, 0, files);
+  std::error_code error;
+  if (fs::is_regular_file(folder, error)) {
+    files.push_back(folder);
+  } else {
+    AddFiles(folder, 0, files);
+  }
   std::ranges::sort(files);
   Sha256 digest;
   for (const std::string& file : files) {

@@ -17,7 +17,7 @@ struct FileIdentity {
 FileIdentity IdentityOf(const std::string& path);
 
 // Returns 64 hexadecimal digits computed from the names and identities of all files in a folder and in its subfolders,
-// at most two levels deep, except hidden ones. Equal for all folders that do not exist.
+// at most two levels deep, except hidden ones, or of that one file. Equal for all folders that do not exist.
 std::string FolderIdentity(const std::string& folder);
 
 }  // namespace tessera::base

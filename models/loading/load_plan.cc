@@ -392,8 +392,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
   for (const auto& [name, listed] : folder.components()) {
     const bool encoder = listed.role == control::ComponentRole::kTextEncoder;
     if (encoder && !request.encodes_prompts) continue;
-    ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(name));
-    if (!WeightFolder::HasWeights(path)) continue;
+    if (!folder.HasWeights(name)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
     std::map<std::string, int64_t> blocks, packed_blocks;  // of each block; "" for what is outside all blocks

@@ -9,11 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/path_state.h"
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
 #include "models/tokenizers/bert_tokenizer.h"
 #include "models/tokenizers/clip_tokenizer.h"
 #include "models/tokenizers/json_tokenizer.h"
+#include "models/tokenizers/stored_tokenizer.h"
 #include "models/tokenizers/t5_tokenizer.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"
@@ -108,6 +110,7 @@ void Tokenizer::TakeLengths(TokenNames& names) {
 }
 
 std::vector<std::string> TokenizerFiles(std::string_view class_name, const std::string& folder) {
+  if (base::IsFile(folder)) return {std::filesystem::path(folder).filename().string()};
   const auto entry =
       std::find_if(std::begin(kClasses), std::end(kClasses),
                    [class_name](const TokenizerClass& candidate) { return candidate.name == class_name; });
@@ -126,6 +129,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(std::string_view class_
     if (entry.name != class_name) {
       known.append(known.empty() ? "" : ", ").append(entry.name);
       continue;
+    }
+    if (base::IsFile(folder)) {
+      ASSIGN_OR_RETURN(const JsonTokenizerFiles files, ReadStoredTokenizer(folder));
+      ASSIGN_OR_RETURN(JsonTokenizer stored,
+                       JsonTokenizer::Parse(entry.kind, files, std::filesystem::path(folder).filename().string()));
+      return std::make_unique<JsonTokenizer>(std::move(stored));
     }
     absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = JsonTokenizer::LoadIfThere(entry.kind, folder);
     if (!tokenizer.ok() || *tokenizer != nullptr) return tokenizer;

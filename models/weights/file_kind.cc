@@ -356,6 +356,10 @@ FileKind KindOf(const FileHeader& header) {
     kind.architecture = metadata("general.architecture");
     if (!absl::SimpleAtoi(metadata("split.count"), &kind.splits)) kind.splits = 1;
   }
+  kind.has_tokenizer =
+      !metadata("tokenizer.ggml.model").empty() || std::ranges::any_of(header.tensors, [](const StoredTensor& tensor) {
+        return std::string_view(tensor.name).ends_with("tekken_model");
+      });
   kind.adapter = AdapterOf(header.tensors);
   if (!kind.adapter.empty()) return kind;
   const std::set<std::string> formats = MarkedFormats(header);

@@ -25,6 +25,9 @@ enum class FileContainer { kSafetensors, kGguf };
 
 enum class PartRole { kTransformer, kAutoencoder, kTextEncoder };
 
+// The class of the part of a text encoder that llama.cpp keeps in a file of its own (mmproj): no component has it.
+inline constexpr std::string_view kVisionTowerClass = "Qwen2.5-VL vision tower";
+
 // One component in a file.
 struct FilePart {
   PartRole role = PartRole::kTransformer;
@@ -56,6 +59,7 @@ struct FileKind {
   std::string foreign_family = {};        // a family that Tessera does not run
   std::string duplicate = {};             // a name that the file has with and without its prefix
   std::string mixed = {};                 // a tensor under diffusers' names in a file that otherwise has its authors'
+  bool has_tokenizer = false;             // models/tokenizers/stored_tokenizer.h reads it
   std::vector<std::string> unknown = {};  // names that belong to no part
 };
 

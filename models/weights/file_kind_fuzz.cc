@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "models/weights/derived_config.h"
+#include "models/weights/config_from_shapes.h"
 #include "models/weights/file_kind.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

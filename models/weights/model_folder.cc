@@ -163,6 +163,7 @@ absl::StatusOr<ModelFolder> ModelFolder::OpenWith(const std::string& path, const
     std::map<std::string, std::string> classes;
     for (const auto& [component, stated] : model.components()) classes[component] = stated.class_name;
     ASSIGN_OR_RETURN(model.sources_, SourcesOf(files, classes));
+    RETURN_IF_ERROR(model.DeriveMissingConfigs());
   }
   RETURN_IF_ERROR(model.CheckComponents());
   return model;
@@ -182,13 +183,24 @@ absl::Status ModelFolder::SetSources(const ComponentFolders& elsewhere) {
     }
     ASSIGN_OR_RETURN(sources_[component], FileSource(path, component, listed->second.class_name));
   }
+  return DeriveMissingConfigs();
+}
+
+absl::Status ModelFolder::DeriveMissingConfigs() {
+  for (auto& [component, source] : sources_) {
+    if (!source.part || source.config || base::Exists(ConfigPath(component, ConfigName(component)))) continue;
+    RETURN_IF_ERROR(
+        DeriveSourceConfig(source, index_.components.at(component).class_name, index_.class_name, component));
+  }
   return absl::OkStatus();
 }
 
 absl::Status ModelFolder::CheckComponents() const {
   std::vector<std::string> missing;
   for (const auto& [component, unused] : components()) {
-    if (!base::Exists(Source(component).path)) missing.push_back(component);
+    const ComponentSource source = Source(component);
+    const bool is_config = source.path.empty() && source.config;  // of a schedule, which has no files
+    if (!is_config && !base::Exists(source.path)) missing.push_back(component);
   }
   if (!missing.empty()) {
     std::string advice = control::PipelineProblem(class_name());
@@ -241,15 +253,25 @@ absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& compon
   return base::ConfigReader::FromFile(ConfigPath(component, name), shown);
 }
 
+bool ModelFolder::HasWeights(const std::string& component) const {
+  const auto listed = index_.components.find(component);
+  if (listed == index_.components.end()) return false;
+  const std::string path = Source(component).path;
+  if (listed->second.role == control::ComponentRole::kOther && base::IsFile(path)) return false;
+  return WeightFolder::HasWeights(path);
+}
+
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
   ASSIGN_OR_RETURN(const std::string path, ComponentPath(component));
   if (base::IsFolder(path)) return WeightFolder::Open(path, component);
   ASSIGN_OR_RETURN(const base::ConfigReader config, Config(component));
-  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json());
+  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json(),
+                        Source(component).more);
 }
 
 absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
-                                            const std::string& class_name, const base::Json& config) {
+                                            const std::string& class_name, const base::Json& config,
+                                            const std::string& more) {
   ASSIGN_OR_RETURN(const FileKind kind, ReadFileKind(path));
   ASSIGN_OR_RETURN(const FilePart part, PartFor(kind, path, component, class_name));
   ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, part.form));
@@ -257,7 +279,7 @@ absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::
     return absl::UnimplementedError(
         absl::StrCat(base::QuotePath(path), ": its names are not known for a ", class_name));
   }
-  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys));
+  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys), more);
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {
@@ -281,8 +303,7 @@ absl::StatusOr<std::string> ModelFolder::Digest() const {
     }
   }
   for (const auto& [component, stated] : index_.components) {
-    const ComponentSource source = Source(component);
-    if (!source.part && !WeightFolder::HasWeights(source.path)) continue;
+    if (!HasWeights(component)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, Weights(component));
     digest.UpdatePart(component);
     weights.AddToDigest(digest);

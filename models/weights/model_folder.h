@@ -46,7 +46,7 @@ class ModelFolder {
   // Checks that every listed component has a folder or file. Errors name the path as the user gave it, or names
   // relative to it. If the path is not a model, the error says what it is and gives a command that helps. A component
   // in `elsewhere` is read from there, also if the model's folder has one; InvalidArgument if model_index.json does not
-  // list it. A file elsewhere has the configuration of the model's own folder.
+  // list it. A file elsewhere has the configuration of the model's own folder, or a derived one if there is none.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, const ComponentFolders& elsewhere = {});
   // The same with components that are recognised by their contents.
   static absl::StatusOr<ModelFolder> OpenWith(const std::string& path, const control::ComponentFiles& files);
@@ -67,6 +67,8 @@ class ModelFolder {
   // Reads the component's config.json; for schedulers scheduler_config.json and for tokenizers tokenizer_config.json.
   absl::StatusOr<base::ConfigReader> Config(const std::string& component) const;
   absl::StatusOr<WeightFolder> Weights(const std::string& component) const;
+  // Whether the component has weights. A tokenizer may be in a file of weights and has none.
+  bool HasWeights(const std::string& component) const;
 
   // Returns the SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a
   // fixed order. It identifies the architecture and the files' layout, not the values of the weights.
@@ -81,6 +83,8 @@ class ModelFolder {
   // Opens the folder or file, without components elsewhere.
   static absl::StatusOr<ModelFolder> OpenAlone(const std::string& path, const control::ComponentFiles& files);
   absl::Status SetSources(const ComponentFolders& elsewhere);
+  // Derives the configurations of files for which the model's folder has none.
+  absl::Status DeriveMissingConfigs();
   // Returns the errors of components that are missing or whose weights are stored in a form that is not read.
   absl::Status CheckComponents() const;
   // The path of a component's configuration file. A file of weights has that of the model's own folder.
@@ -93,8 +97,10 @@ class ModelFolder {
 };
 
 // Opens a component in a single file, whose names and form are recognised from its header. `config` is the component's
-// config.json. Errors say what the file is and give a command that helps.
+// config.json, and `more` a second file with tensors of it, or empty. Errors say what the file is and give a command
+// that helps.
 absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
-                                            const std::string& class_name, const base::Json& config);
+                                            const std::string& class_name, const base::Json& config,
+                                            const std::string& more = "");
 
 }  // namespace tessera::models

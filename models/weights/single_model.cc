@@ -15,7 +15,7 @@
 #include "base/json/json_writer.h"
 #include "base/macros/status_macros.h"
 #include "base/text/path_text.h"
-#include "models/weights/derived_config.h"
+#include "models/weights/config_from_shapes.h"
 #include "models/weights/published_pipelines.h"
 
 namespace tessera::models {
@@ -81,20 +81,6 @@ class FileKinds {
   std::map<std::string, absl::StatusOr<FileKind>> kinds_;
 };
 
-absl::Status SetConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
-                       std::string_view component) {
-  ASSIGN_OR_RETURN(const TensorShapes shapes, ReadShapes(source.path, *source.part));
-  absl::StatusOr<std::string> text = DeriveConfig(class_name, shapes, source.part->form, pipeline, component);
-  if (!text.ok()) {
-    return absl::Status(text.status().code(),
-                        absl::StrCat(base::QuotePath(source.path), ": ", std::string(text.status().message()),
-                                     "; see what the file holds with: tessera inspect ", base::ShellWord(source.path)));
-  }
-  ASSIGN_OR_RETURN(source.config, base::ParseJson(*text, "configuration"));
-  source.config_text = *std::move(text);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<base::Json> ReadJsonFile(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text,
                    base::ReadWholeFile(path.string(), path.filename().string(), kMaxComponentConfigBytes));
@@ -134,6 +120,12 @@ bool HasTokenizer(const fs::path& folder, std::string_view class_name) {
 
 // The folder of the tokenizer within a folder that the user named; empty if it has none of that class.
 std::string TokenizerIn(const fs::path& folder, const std::string& component, std::string_view class_name) {
+  if (base::IsFile(folder)) {
+    // No file of weights holds CLIP's tokenizer, or what a processor of pictures reads.
+    if (class_name.starts_with("CLIP") || component.starts_with("processor")) return "";
+    const absl::StatusOr<FileKind> kind = ReadFileKind(folder.string());
+    return kind.ok() && kind->has_tokenizer ? folder.string() : "";
+  }
   if (HasTokenizer(folder / component, class_name)) return (folder / component).string();
   return HasTokenizer(folder, class_name) ? folder.string() : "";
 }
@@ -163,6 +155,16 @@ bool IsSecondClip(const FilePart& part, const std::string& path, const base::Jso
   return TextWidth(config) > kBetween;
 }
 
+// Whether llama.cpp keeps a part of the component in another file.
+bool HasTowerElsewhere(const ComponentSource& source) {
+  return source.part && source.part->form == NameForm::kLlamaCpp &&
+         source.part->class_name == "Qwen2_5_VLForConditionalGeneration";
+}
+
+bool IsVisionTower(const FileKind& kind) {
+  return std::ranges::any_of(kind.parts, [](const FilePart& part) { return part.class_name == kVisionTowerClass; });
+}
+
 // Searches the components of one model.
 class Assembly {
  public:
@@ -177,10 +179,17 @@ class Assembly {
     for (const FilePart& part : kind->parts) {
       ComponentSource source{.path = file, .part = part};
       if (!IsPartOfClass(part, class_name)) continue;
-      if (!SetConfig(source, class_name, pipeline_.class_name, name).ok()) continue;
+      if (!DeriveSourceConfig(source, class_name, pipeline_.class_name, name).ok()) continue;
       if (Fits(transformer_, pipeline_.class_name, name, class_name, *source.config)) return source;
     }
     return std::nullopt;
+  }
+
+  // Whether the file holds a tokenizer besides its weights.
+  bool HoldsTokenizer(const std::string& file) {
+    if (!base::IsFile(file)) return false;
+    const absl::StatusOr<FileKind>& kind = kinds_.Of(file);
+    return kind.ok() && kind->has_tokenizer;
   }
 
   // Returns the component beside the file: in ComfyUI's folders, or as a component's folder.
@@ -210,7 +219,13 @@ class Assembly {
           ", for example ", base::QuotePath(first), " and ", base::QuotePath(std::next(found.begin())->second.path),
           "; name one with: ", OptionOf(component.name), " ", base::ShellWord(first)));
     }
-    return found.begin()->second;
+    ComponentSource source = found.begin()->second;
+    if (HasTowerElsewhere(source)) source.more = TowerBeside(folder);
+    if (!source.more.empty()) {
+      RETURN_IF_ERROR(
+          DeriveSourceConfig(source, std::string(component.class_name), pipeline_.class_name, component.name));
+    }
+    return source;
   }
 
   // Returns the component in the hub's cache, of the published model or of one with the same components.
@@ -224,6 +239,21 @@ class Assembly {
   }
 
  private:
+  // Returns the only file with a vision tower in ComfyUI's folders; empty if there is none or there are several.
+  std::string TowerBeside(const fs::path& folder) {
+    std::set<std::string> towers;
+    for (const fs::path& root : {folder, folder / ".."}) {
+      for (const char* neighbour : kNeighbours) {
+        for (const fs::path& file : FilesIn(root / neighbour)) {
+          const std::string path = file.lexically_normal().string();
+          const absl::StatusOr<FileKind>& kind = kinds_.Of(path);
+          if (kind.ok() && IsVisionTower(*kind)) towers.insert(path);
+        }
+      }
+    }
+    return towers.size() == 1 ? *towers.begin() : "";
+  }
+
   static std::vector<fs::path> FilesIn(const fs::path& folder) {
     std::vector<fs::path> files;
     std::error_code error;
@@ -303,7 +333,7 @@ absl::Status AddTextEncoders(const std::string& path, const std::map<std::string
                            }) > 1;
       std::string component = fitting.front();
       if (part.class_name == "CLIPTextModel" && is_pair) {
-        RETURN_IF_ERROR(SetConfig(source, part.class_name, "", component));
+        RETURN_IF_ERROR(DeriveSourceConfig(source, part.class_name, "", component));
         const char* const wanted = IsSecondClip(part, path, *source.config) ? "text_encoder_2" : "text_encoder";
         source.config.reset();
         if (std::ranges::find(fitting, wanted) == fitting.end()) continue;
@@ -326,6 +356,24 @@ absl::Status AddTextEncoders(const std::string& path, const std::map<std::string
 
 }  // namespace
 
+absl::Status DeriveSourceConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
+                                std::string_view component) {
+  ASSIGN_OR_RETURN(TensorShapes shapes, ReadShapes(source.path, *source.part));
+  if (!source.more.empty()) {
+    ASSIGN_OR_RETURN(TensorShapes others, ReadShapes(source.more, FilePart{}));
+    shapes.merge(others);
+  }
+  absl::StatusOr<std::string> text = DeriveConfig(class_name, shapes, source.part->form, pipeline, component);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat(base::QuotePath(source.path), ": ", std::string(text.status().message()),
+                                     "; see what the file holds with: tessera inspect ", base::ShellWord(source.path)));
+  }
+  ASSIGN_OR_RETURN(source.config, base::ParseJson(*text, "configuration"));
+  source.config_text = *std::move(text);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ComponentSource> FileSource(const std::string& path, const std::string& component,
                                            const std::string& class_name) {
   ASSIGN_OR_RETURN(const FileKind kind, ReadFileKind(path));
@@ -336,7 +384,25 @@ absl::StatusOr<ComponentSource> FileSource(const std::string& path, const std::s
 absl::StatusOr<std::map<std::string, ComponentSource>> SourcesOf(const control::ComponentFiles& given,
                                                                  const std::map<std::string, std::string>& classes) {
   std::map<std::string, ComponentSource> sources;
-  for (const std::string& path : given.text_encoders) RETURN_IF_ERROR(AddTextEncoders(path, classes, sources));
+  std::string tower;
+  for (const std::string& path : given.text_encoders) {
+    const absl::StatusOr<FileKind> kind = base::IsFile(path) ? ReadFileKind(path) : FileKind{};
+    if (kind.ok() && IsVisionTower(*kind)) {
+      tower = path;
+      continue;
+    }
+    RETURN_IF_ERROR(AddTextEncoders(path, classes, sources));
+  }
+  if (!tower.empty()) {
+    const auto encoder =
+        std::ranges::find_if(sources, [](const auto& entry) { return HasTowerElsewhere(entry.second); });
+    if (encoder == sources.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(base::QuotePath(tower), " holds ", std::string(kVisionTowerClass),
+                       "; name the GGUF file of its language model as well: --text-encoder FILE"));
+    }
+    encoder->second.more = tower;
+  }
   if (!given.autoencoder.empty()) {
     const auto vae = classes.find("vae");
     if (vae == classes.end())
@@ -357,10 +423,10 @@ absl::StatusOr<std::map<std::string, ComponentSource>> SourcesOf(const control::
       ++used;
     }
     if (used == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(base::QuotePath(given.tokenizer),
-                       " holds no tokenizer of this model; valid is a folder with a tokenizer.json, with a "
-                       "vocab.json and a merges.txt, or with a spiece.model"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          base::QuotePath(given.tokenizer),
+          " holds no tokenizer of this model; valid is a folder with a tokenizer.json, with a "
+          "vocab.json and a merges.txt, or with a spiece.model, or a file of weights that holds a tokenizer"));
     }
   }
   return sources;
@@ -372,7 +438,7 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
   const auto transformer = std::ranges::find(kind.parts, PartRole::kTransformer, &FilePart::role);
   if (transformer == kind.parts.end()) return PartFor(kind, path, "transformer", "").status();
   ComponentSource source{.path = path, .part = *transformer};
-  RETURN_IF_ERROR(SetConfig(source, transformer->class_name, "", "transformer"));
+  RETURN_IF_ERROR(DeriveSourceConfig(source, transformer->class_name, "", "transformer"));
   const base::Json config = *source.config;
   ASSIGN_OR_RETURN(const PublishedPipeline pipeline, PipelineOf(transformer->class_name, config, path));
 
@@ -383,7 +449,7 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
   SingleModel model{.index = IndexText(pipeline), .base = std::string(pipeline.base)};
   ASSIGN_OR_RETURN(model.sources, SourcesOf(given, classes));
   for (auto& [component, part] : model.sources) {
-    if (part.part) RETURN_IF_ERROR(SetConfig(part, classes.at(component), pipeline.class_name, component));
+    if (part.part) RETURN_IF_ERROR(DeriveSourceConfig(part, classes.at(component), pipeline.class_name, component));
   }
   model.sources["transformer"] = std::move(source);
   Assembly assembly(path, pipeline, config);
@@ -393,7 +459,7 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
     if (name == "scheduler") {
       ASSIGN_OR_RETURN(base::Json scheduler, base::ParseJson(pipeline.scheduler, name));
       model.sources[name] = {
-          .path = path, .config = std::move(scheduler), .config_text = std::string(pipeline.scheduler)};
+          .path = "", .config = std::move(scheduler), .config_text = std::string(pipeline.scheduler)};
       continue;
     }
     std::optional<ComponentSource> found;
@@ -401,12 +467,26 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
     if (!found) {
       ASSIGN_OR_RETURN(found, assembly.Beside(component));
     }
+    if (!found && name.starts_with("tokenizer")) {
+      // A tokenizer may be in the file of its text encoder.
+      const auto encoder =
+          model.sources.find(absl::StrCat("text_encoder", name.substr(std::string_view("tokenizer").size())));
+      if (encoder != model.sources.end() && assembly.HoldsTokenizer(encoder->second.path)) {
+        found = ComponentSource{.path = encoder->second.path};
+      }
+    }
     if (!found) found = assembly.InCache(component);
     if (found) {
       model.sources[name] = *std::move(found);
     } else {
       model.missing.push_back({name, std::string(component.class_name), OptionOf(name)});
     }
+  }
+  // Without its tower, a language model in GGUF reads no pictures.
+  const auto encoder = model.sources.find("text_encoder");
+  if (classes.contains("processor") && encoder != model.sources.end() && HasTowerElsewhere(encoder->second) &&
+      encoder->second.more.empty()) {
+    model.missing.push_back({"text_encoder", std::string(kVisionTowerClass), OptionOf("text_encoder")});
   }
   return model;
 }

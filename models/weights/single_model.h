@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,8 +21,9 @@ namespace tessera::models {
 
 // Where one component of a model is.
 struct ComponentSource {
-  std::string path;                       // a folder, or a file
-  std::optional<FilePart> part = {};      // of a file: the part that is the component
+  std::string path;                   // a folder, or a file; empty for a schedule that is a configuration alone
+  std::string more = {};              // a second file of the component: the vision tower of a language model in GGUF
+  std::optional<FilePart> part = {};  // of a file: the part that is the component
   std::optional<base::Json> config = {};  // present if the component has no configuration file
   std::string config_text = {};           // of `config`
 };
@@ -53,6 +55,10 @@ absl::Status MissingPartsError(const SingleModel& model, const std::string& path
 // components and their classes. InvalidArgument for a part that fits none or of which there are two for one.
 absl::StatusOr<std::map<std::string, ComponentSource>> SourcesOf(const control::ComponentFiles& given,
                                                                  const std::map<std::string, std::string>& classes);
+
+// Derives the configuration of a component that is a file, from the shapes of its tensors (config_from_shapes.h).
+absl::Status DeriveSourceConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
+                                std::string_view component);
 
 // Returns the file as the source of a component: checks that it holds such a part, without a configuration. `path` must
 // be a file.

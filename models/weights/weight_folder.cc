@@ -387,7 +387,8 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
   return result;
 }
 
-absl::StatusOr<WeightFolder> WeightFolder::OpenFile(const std::string& path, const std::string& prefix, KeyMap keys) {
+absl::StatusOr<WeightFolder> WeightFolder::OpenFile(const std::string& path, const std::string& prefix, KeyMap keys,
+                                                    const std::string& more) {
   WeightFolder result;
   result.name_ = std::filesystem::path(path).filename().string();
   result.file_names_.push_back(result.name_);
@@ -398,6 +399,19 @@ absl::StatusOr<WeightFolder> WeightFolder::OpenFile(const std::string& path, con
     result.total_bytes_ += tensor.bytes();
   }
   result.files_.push_back(std::move(file));
+  if (!more.empty()) {
+    result.file_names_.push_back(std::filesystem::path(more).filename().string());
+    ASSIGN_OR_RETURN(File second, OpenAny(more, result.file_names_.back()));
+    for (const StoredTensor& tensor : TensorsOf(second)) {
+      if (result.tensors_.emplace(tensor.name, Location{.file = 1, .tensor = tensor}).second) {
+        result.total_bytes_ += tensor.bytes();
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", base::Quote(tensor.name), " is both in ", result.name_,
+                                                     " and in ", result.file_names_.back()));
+    }
+    result.files_.push_back(std::move(second));
+  }
   RETURN_IF_ERROR(result.Resolve(prefix, result.name_));
   result.keys_ = std::move(keys);
   return result;

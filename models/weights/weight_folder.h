@@ -41,7 +41,9 @@ class WeightFolder {
 
   // Opens the component in one file whose names begin with `prefix`; `keys` translates the rest of each name. Errors
   // name the file.
-  static absl::StatusOr<WeightFolder> OpenFile(const std::string& path, const std::string& prefix, KeyMap keys);
+  // A second file, `more`, may hold further tensors of the component, without a prefix; empty: none.
+  static absl::StatusOr<WeightFolder> OpenFile(const std::string& path, const std::string& prefix, KeyMap keys,
+                                               const std::string& more = "");
 
   // Whether the path is a file, or a folder in which Open would find one.
   static bool HasWeights(const std::string& path);

@@ -56,7 +56,7 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) continue;
     // Components that generation needs must have readable weights; otherwise the error is returned.
-    if (listed.role == control::ComponentRole::kOther && !models::WeightFolder::HasWeights(*path)) {
+    if (listed.role == control::ComponentRole::kOther && !folder.HasWeights(name)) {
       component.files = models::TokenizerFiles(component.class_name, *path);
       if (!component.files.empty()) info.components.push_back(std::move(component));
       continue;

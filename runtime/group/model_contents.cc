@@ -11,9 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "base/files/path_state.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
+#include "models/tokenizers/stored_tokenizer.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera::runtime {
@@ -50,7 +52,8 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
                                      const std::function<void()>& progress) {
   ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(component.name));
   base::Sha256 digest;
-  std::vector<std::string> files = component.files;
+  // A component in a single file is its weights alone.
+  std::vector<std::string> files = base::IsFile(path) ? std::vector<std::string>() : component.files;
   std::error_code ignored;
   if (std::filesystem::exists(path + "/config.json", ignored)) files.emplace_back("config.json");
   for (const std::string& file : files) {
@@ -61,7 +64,12 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
                      base::ReadWholeFile(file_path, absl::StrCat(component.name, "/", file), kMaxFileBytes));
     digest.UpdatePart(bytes);
   }
-  if (models::WeightFolder::HasWeights(path)) {
+  if (base::IsFile(path) && !folder.HasWeights(component.name)) {  // a tokenizer in a file of weights
+    ASSIGN_OR_RETURN(const models::JsonTokenizerFiles stored, models::ReadStoredTokenizer(path));
+    digest.UpdatePart(stored.tokenizer_json);
+    digest.UpdatePart(stored.tokenizer_config_json);
+  }
+  if (folder.HasWeights(component.name)) {
     ASSIGN_OR_RETURN(const models::WeightFolder weights, folder.Weights(component.name));
     RETURN_IF_ERROR(AddWeights(weights, progress, digest));
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file_identity.h"
+#include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
 
@@ -13,6 +14,18 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 }  // namespace
+
+std::string FilesIdentity(const control::LoadParameters& load) {
+  const std::string model = base::FolderIdentity(load.model);
+  if (load.files.empty()) return model;
+  base::Sha256 digest;
+  digest.UpdatePart(model);
+  for (const std::string& path : load.files.text_encoders) digest.UpdatePart(base::FolderIdentity(path));
+  for (const std::string* path : {&load.files.autoencoder, &load.files.tokenizer}) {
+    digest.UpdatePart(path->empty() ? "" : base::FolderIdentity(*path));
+  }
+  return digest.Finish();
+}
 
 absl::StatusOr<control::ModelDescription> GroupDescriber::DescribeModel(const control::LoadParameters& load) {
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group,
@@ -41,7 +54,7 @@ absl::StatusOr<DescribedGroup> GroupDescriber::Describe(const ServedGroupOptions
     if (!folder.ok()) return named(folder.status());
     described.options.load.model = *std::move(folder);
   }
-  described.options.files = base::FolderIdentity(described.options.load.model);
+  described.options.files = FilesIdentity(described.options.load);
   absl::StatusOr<control::ModelDescription> model = DescribeModel(described.options.load);
   if (!model.ok()) return named(model.status());
   described.model = *std::move(model);

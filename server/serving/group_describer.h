@@ -19,6 +19,9 @@ struct DescribedGroup {
   parallel::Layout layout;
 };
 
+// Returns 64 hexadecimal digits that change with the files of the model and with those of its components elsewhere.
+std::string FilesIdentity(const control::LoadParameters& load);
+
 class GroupDescriber final {
  public:
   // `owner` is the worker's, see WorkerProcessOptions.

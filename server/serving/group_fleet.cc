@@ -47,7 +47,7 @@ bool IsOnHost(const GroupRunnerOptions& group) {
 // Whether a group that runs is what these options ask for. How many there are of it is another question, and other
 // names of its model are no reason to load it anew.
 bool IsSame(const ServedGroupOptions& a, const ServedGroupOptions& b) {
-  return a.name == b.name && a.load.model == b.load.model && a.files == b.files &&
+  return a.name == b.name && a.load.model == b.load.model && a.load.files == b.load.files && a.files == b.files &&
          LoadText(a.load) == LoadText(b.load) && a.devices == b.devices && a.layout.layout == b.layout.layout &&
          a.layout.ranks == b.layout.ranks;
 }

@@ -35,7 +35,7 @@ struct ServedGroupOptions {
   std::vector<std::string> aliases;  // other names for the model in requests
   control::LoadParameters load;  // includes the model's folder; threads are the total of all ranks, 0: an equal share
   std::vector<std::string> devices;  // one per rank if there are several
-  // base::FolderIdentity of the model's folder, set by the service; a group with other files is a different group.
+  // FilesIdentity of the model, set by the service; a group with other files is a different group.
   std::string files = {};
   LayoutRequest layout;
   int64_t count = 1;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/files/file_identity.h"
 #include "base/threads/start_thread.h"
 #include "base/time/clock.h"
 #include "base/time/steady_time.h"
@@ -80,7 +79,7 @@ void WantedGroups::Start(JobLifecycle& jobs, JobOutcomes& outcomes) {
 }
 
 void WantedGroups::Set(std::vector<ServedGroupOptions> groups) {
-  for (ServedGroupOptions& group : groups) group.files = base::FolderIdentity(group.load.model);
+  for (ServedGroupOptions& group : groups) group.files = FilesIdentity(group.load);
   const Lock lock = monitor_.Acquire();
   wanted_ = std::move(groups);
   monitor_.Notify();

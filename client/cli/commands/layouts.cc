@@ -168,7 +168,8 @@ class Layouts {
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
 
     ListedFor about = {.path = path, .model = {}, .load = placement, .ranks = *asked.ranks, .pass = {}};
-    ASSIGN_OR_RETURN(about.model, At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, path)));
+    ASSIGN_OR_RETURN(about.model, At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, path,
+                                                                                 options_.model.files)));
     // Layouts can be compared for devices that this machine does not have; they then have no certificates.
     const absl::StatusOr<control::DeviceIdentity> identity =
         WorkerSession::IdentifyAlone(session_options, interrupts_, placement, about.ranks);

@@ -65,7 +65,8 @@ class Verify {
     ASSIGN_OR_RETURN(request.load.model,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(request.model,
-                     At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, request.load.model)));
+                     At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, request.load.model,
+                                                                    request.load.files)));
     ASSIGN_OR_RETURN(GivenPictures given, pictures_.Read(options_.pictures, request.model.pictures));
     request.images = std::move(given.images);
     request.mask = std::move(given.mask);
@@ -167,9 +168,10 @@ class Verify {
     }
     for (const server::Canary& canary : certificate.canaries) {
       if (!canary.storage_drift.has_value()) continue;
-      std::printf("  weights in %s: the last latents of %dx%d drift by %.2g from the stored weights', images %s apart\n",
-                  subject.storage.c_str(), canary.width, canary.height, *canary.storage_drift,
-                  canary.storage_psnr.has_value() ? absl::StrFormat("%.1f dB", *canary.storage_psnr).c_str() : "not");
+      std::printf(
+          "  weights in %s: the last latents of %dx%d drift by %.2g from the stored weights', images %s apart\n",
+          subject.storage.c_str(), canary.width, canary.height, *canary.storage_drift,
+          canary.storage_psnr.has_value() ? absl::StrFormat("%.1f dB", *canary.storage_psnr).c_str() : "not");
     }
     if (records.has_value()) std::printf("%s\n", RecordText(*records).c_str());
     for (const control::AdapterUse& adapter : request.adapters) {

@@ -108,7 +108,7 @@ class Doctor {
       groups.push_back(*served);
       threads += group.placement.threads * group.count;
       const absl::StatusOr<control::ModelDescription> model =
-          WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
+          WorkerSession::DescribeAlone({}, interrupts_, served->load.model, served->load.files);
       if (!model.ok()) {
         Report({Health::kFailed, what, std::string(model.status().message()),
                 absl::IsUnavailable(model.status())

@@ -23,11 +23,17 @@ namespace {
 // then, all together.
 constexpr double kUnpredictedBytes = 16 << 20;
 
-// Returns what determines the bytes of an image: the canonical folder and the dtype.
+// Returns what determines the bytes of an image: the canonical folder, the components elsewhere and the dtype.
 std::string MeaningOf(const control::LoadParameters& load) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::weakly_canonical(load.model, error);
-  return absl::StrCat(base::Quote(error ? load.model : canonical.string()), " in ", base::EnumName(load.dtype));
+  std::vector<std::string> others = load.files.text_encoders;
+  for (const std::string* path : {&load.files.autoencoder, &load.files.tokenizer}) {
+    if (!path->empty()) others.push_back(*path);
+  }
+  return absl::StrCat(base::Quote(error ? load.model : canonical.string()),
+                      others.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(others, ", ")), " in ",
+                      base::EnumName(load.dtype));
 }
 
 }  // namespace

@@ -141,9 +141,10 @@ absl::Status WorkerSession::Explain(const absl::Status& status, const std::strin
 }
 
 absl::StatusOr<control::ModelDescription> WorkerSession::DescribeAlone(const Options& options, Interrupts& interrupts,
-                                                                       const std::string& model) {
+                                                                       const std::string& model,
+                                                                       const control::ComponentFiles& files) {
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerSession> session, Start(options, interrupts));
-  absl::StatusOr<control::ModelDescription> description = session->Describe(model);
+  absl::StatusOr<control::ModelDescription> description = session->Describe(model, files);
   if (!description.ok()) return description;
   RETURN_IF_ERROR(session->Close());
   return description;

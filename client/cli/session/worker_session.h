@@ -35,7 +35,8 @@ class WorkerSession {
 
   // Starts a session only to describe a model.
   static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
-                                                                 const std::string& model);
+                                                                 const std::string& model,
+                                                                 const control::ComponentFiles& files = {});
 
   // Returns the identity of the devices that a layout of `ranks` ranks would use; empty on the CPU.
   static absl::StatusOr<control::DeviceIdentity> IdentifyAlone(const Options& options, Interrupts& interrupts,

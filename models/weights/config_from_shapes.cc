@@ -1,4 +1,4 @@
-#include "models/weights/derived_config.h"
+#include "models/weights/config_from_shapes.h"
 
 #include <algorithm>
 #include <array>

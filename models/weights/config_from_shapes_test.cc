@@ -1,5 +1,5 @@
 // Compares derived configurations with those of the golden pipelines, from the shapes of their weights.
-#include "models/weights/derived_config.h"
+#include "models/weights/config_from_shapes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,7 +125,7 @@ struct Pipeline {
   std::set<std::string> unshown = {};
 };
 
-TEST(DerivedConfigTest, TheConfigurationsOfTheGoldenPipelinesFollowFromTheirShapes) {
+TEST(ConfigFromShapesTest, TheConfigurationsOfTheGoldenPipelinesFollowFromTheirShapes) {
   // CLIP has no norm of heads, and the text towers of Qwen2.5-VL and Mistral have none either.
   const std::set<std::string> heads = {"num_attention_heads", "num_key_value_heads", "head_dim", "num_heads"};
   const Pipeline kPipelines[] = {
@@ -174,7 +174,7 @@ TensorShapes FileShapes(const std::string& path) {
   return shapes.value_or(TensorShapes());
 }
 
-TEST(DerivedConfigTest, AFileUnderItsAuthorsNamesGivesTheSameFields) {
+TEST(ConfigFromShapesTest, AFileUnderItsAuthorsNamesGivesTheSameFields) {
   const base::Json flux =
       Derived("FluxTransformer2DModel", FileShapes("tests/golden-files/refused/flux_tiny/unknown_tensor.safetensors"),
               NameForm::kOriginal, "FluxPipeline", "transformer");
@@ -189,7 +189,7 @@ TEST(DerivedConfigTest, AFileUnderItsAuthorsNamesGivesTheSameFields) {
   EXPECT_EQ(ConfigInt(sd3, "num_layers"), 2) << "a block with a gap before it does not count";
 }
 
-TEST(DerivedConfigTest, PublishedNumbersAreThoseOfThePublishedSizes) {
+TEST(ConfigFromShapesTest, PublishedNumbersAreThoseOfThePublishedSizes) {
   // The shapes of FLUX.1 dev that its configuration depends on.
   const TensorShapes shapes = {
       {"img_in.weight", {3072, 64}},
@@ -208,7 +208,7 @@ TEST(DerivedConfigTest, PublishedNumbersAreThoseOfThePublishedSizes) {
   EXPECT_EQ(ConfigInt(flux, "num_layers"), 2);
 }
 
-TEST(DerivedConfigTest, TheNumberOfLayersOfMistralIsItsOwn) {
+TEST(ConfigFromShapesTest, TheNumberOfLayersOfMistralIsItsOwn) {
   for (const int layers : {30, 40}) {
     TensorShapes shapes = {{"token_embd.weight", {131072, 5120}}};
     for (int layer = 0; layer < layers; ++layer) {
@@ -225,7 +225,7 @@ TEST(DerivedConfigTest, TheNumberOfLayersOfMistralIsItsOwn) {
   }
 }
 
-TEST(DerivedConfigTest, ATensorWithoutWhichNothingFollowsIsNamedAsTheFileNamesIt) {
+TEST(ConfigFromShapesTest, ATensorWithoutWhichNothingFollowsIsNamedAsTheFileNamesIt) {
   const absl::Status status =
       DeriveConfig("FluxTransformer2DModel", {{"double_blocks.0.img_attn.qkv.weight", {48, 16}}}, NameForm::kOriginal,
                    "FluxPipeline", "transformer")
