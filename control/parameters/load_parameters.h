@@ -7,12 +7,14 @@
 #include <tuple>
 
 #include "base/fields/fields.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/placement.h"
 
 namespace tessera::control {
 
 struct LoadParameters {
-  std::string model;  // folder
+  std::string model;     // folder, or the file of a transformer
+  ComponentFiles files;  // its components that are elsewhere
   Dtype dtype = Dtype::kFp32;
   std::string device = "cpu";  // as for ParseDevice (control/host/device.h)
   Placement placement;
@@ -28,8 +30,8 @@ struct LoadParameters {
 constexpr auto FieldsOf(const LoadParameters*) {
   using base::Field, base::Integer;
   using L = LoadParameters;
-  return std::tuple(Field("model", &L::model, base::kPath), Field("dtype", &L::dtype), Field("device", &L::device),
-                    base::Inline(&L::placement),
+  return std::tuple(Field("model", &L::model, base::kPath), base::Inline(&L::files), Field("dtype", &L::dtype),
+                    Field("device", &L::device), base::Inline(&L::placement),
                     Field("prompt_cache_bytes", &L::prompt_cache_bytes, Integer{0, uint64_t{1} << 40}),
                     Field("record", &L::record, base::kPath), Field("training", &L::training),
                     Field("quantize", &L::quantize), Field("blocks_to_swap", &L::blocks_to_swap, Integer{0, 1 << 16}));

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "control/parameters/component_files.h"
 
 namespace tessera::control {
 
@@ -56,7 +57,7 @@ class CommandHandler {
   virtual ~CommandHandler() = default;
 
   // Reads the configuration and the headers of the weight files in folder `model`; needs no earlier Load.
-  virtual absl::StatusOr<ModelDescription> Describe(const std::string& model) = 0;
+  virtual absl::StatusOr<ModelDescription> Describe(const std::string& model, const ComponentFiles& files) = 0;
 
   // Identifies the hardware and libraries that compute on a device, named as in LoadParameters. RESOURCE_EXHAUSTED if
   // the device is not available.
@@ -121,7 +122,7 @@ class CommandHandler {
 // headers.
 template <std::same_as<DescribeModel> Command>
 auto Answer(CommandHandler& handler, const Command& command) {
-  return handler.Describe(command.model);
+  return handler.Describe(command.model, command.files);
 }
 template <std::same_as<IdentifyDevice> Command>
 auto Answer(CommandHandler& handler, const Command& command) {

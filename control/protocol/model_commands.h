@@ -8,6 +8,7 @@
 
 #include "base/fields/fields.h"
 #include "control/model/model_description.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
 #include "control/protocol/command_number.h"
@@ -16,13 +17,14 @@ namespace tessera::control {
 
 // Reads the model's configuration and the headers of its weight files; needs no earlier LoadModel.
 struct DescribeModel {
-  std::string model;  // folder
+  std::string model;  // folder, or the file of a transformer
+  ComponentFiles files;
 
   using Reply = ModelDescription;
   static constexpr bool kIsLong = true;
 };
 constexpr auto FieldsOf(const DescribeModel*) {
-  return std::tuple(base::Field("model", &DescribeModel::model, base::kPath));
+  return std::tuple(base::Field("model", &DescribeModel::model, base::kPath), base::Inline(&DescribeModel::files));
 }
 
 struct IdentifyDevice {

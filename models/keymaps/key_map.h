@@ -19,9 +19,9 @@ namespace tessera::models {
 // What a tensor of a file is made of.
 struct MappedKey {
   KeyOperation operation = KeyOperation::kSame;
-  std::vector<std::string> parameters;  // full names of diffusers, for example "x_embedder.weight"
-  int64_t heads = 0;                    // kRotaryPairs: number of heads whose rows are reordered
-  int64_t part = 0, parts = 1;          // kPart, kFrame: which of how many equal parts of the parameter
+  std::vector<std::string> parameters = {};  // full names of diffusers, for example "x_embedder.weight"
+  int64_t heads = 0;                         // kRotaryPairs: number of heads whose rows are reordered
+  int64_t part = 0, parts = 1;               // kPart, kFrame: which of how many equal parts of the parameter
 
   bool operator==(const MappedKey&) const = default;
 };

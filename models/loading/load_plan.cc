@@ -232,7 +232,7 @@ std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to)
     options.push_back(absl::StrCat("--text-encoders ", base::EnumName(to.placement.text_encoders)));
   }
   if (to.placement.autoencoder != from.placement.autoencoder) {
-    options.push_back(absl::StrCat("--vae ", base::EnumName(to.placement.autoencoder)));
+    options.push_back(absl::StrCat("--autoencoder ", base::EnumName(to.placement.autoencoder)));
   }
   if (to.dtype != from.dtype) options.push_back(absl::StrCat("--dtype ", base::EnumName(to.dtype)));
   if (to.placement.stream_blocks && !from.placement.stream_blocks) options.emplace_back("--stream-blocks");
@@ -373,7 +373,7 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
       [&](const LoadPlan& a, const LoadPlan& b) { return available.Shortage(a) < available.Shortage(b); });
   const std::vector<std::string> options = Options(plan.request, least.request);
   advice =
-      absl::StrCat("\nno choice of --dtype, --text-encoders and --vae is enough: ", Need(least), " are needed at least",
+      absl::StrCat("\nno choice of --dtype, --text-encoders and --autoencoder is enough: ", Need(least), " are needed at least",
                    options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
   LoadRequest streamed = least.request;
   streamed.placement.stream_blocks = true;

@@ -410,20 +410,20 @@ TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
   const int64_t encoders_unloaded = kAllBytes - kClipBytes + kT5Embedding + 64 * kMiB;
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload"));
   // The autoencoder and the text encoders are not in memory at the same time.
-  EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --vae unload"));
+  EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --autoencoder unload"));
   const int64_t both_unloaded = encoders_unloaded - kVaeBytes;
-  EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --vae unload"));
+  EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --autoencoder unload"));
   EXPECT_THAT(Advised(Check(plan, both_unloaded - 1)),
-              ElementsAre(HasSubstr("--text-encoders unload --vae unload --stream-blocks, which reads every block")));
+              ElementsAre(HasSubstr("--text-encoders unload --autoencoder unload --stream-blocks, which reads every block")));
 }
 
 TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kFp32});
   const int64_t encoders_unloaded = (kAllBytes - kClipBytes + kT5Embedding) * 2 + 64 * kMiB;
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload", "--dtype bf16"));
-  // --vae unload alone saves less.
+  // --autoencoder unload alone saves less.
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)),
-              ElementsAre("--dtype bf16", "--text-encoders unload --vae unload"));
+              ElementsAre("--dtype bf16", "--text-encoders unload --autoencoder unload"));
 }
 
 TEST_F(SparseFluxTest, WhatIsChosenAlreadyIsNotAdvised) {
@@ -440,7 +440,7 @@ TEST_F(SparseFluxTest, TextEncodersMoveToTheCpuWhereTheDeviceIsShort) {
   // copies.
   ASSERT_GT(kVaeBytes + kConvolution, kModulation);
   EXPECT_THAT(Advised(Check(plan, 64 * kGiB, cpu_encoders - 1)),
-              ElementsAre("--text-encoders cpu --vae unload", "--text-encoders cpu --vae cpu"));
+              ElementsAre("--text-encoders cpu --autoencoder unload", "--text-encoders cpu --autoencoder cpu"));
 }
 
 TEST_F(SparseFluxTest, ComponentsMoveToTheDeviceWhereTheHostIsShort) {
@@ -467,8 +467,8 @@ TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 22 * kGiB).message());
   // (11901408320 + 4762310656 + 131596288) * 2 bytes + 64 MiB
   EXPECT_THAT(message,
-              HasSubstr("\nno choice of --dtype, --text-encoders and --vae is enough: 31.35 GiB of main memory "
-                        "are needed at least, with --text-encoders unload --vae unload --dtype bf16"));
+              HasSubstr("\nno choice of --dtype, --text-encoders and --autoencoder is enough: 31.35 GiB of main memory "
+                        "are needed at least, with --text-encoders unload --autoencoder unload --dtype bf16"));
 }
 
 TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
@@ -601,7 +601,7 @@ TEST(LoadPlan, AModulationIsKnownByItsName) {
 
 TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 12 * kGiB).message());
-  EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --vae unload --dtype bf16 --stream-blocks, "
+  EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --autoencoder unload --dtype bf16 --stream-blocks, "
                                  "which reads every block from its file at every step: "));
   EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), 32 * kGiB).message()),
               Not(HasSubstr("--stream-blocks")));

@@ -14,8 +14,9 @@
 #include "base/files/file.h"
 #include "base/files/git_lfs.h"
 #include "base/macros/status_macros.h"
-#include "base/text/shell_word.h"
+#include "base/text/path_text.h"
 #include "control/model/pipelines.h"
+#include "models/weights/gguf.h"
 #include "models/weights/known_parts.h"
 
 namespace tessera::models {
@@ -23,15 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGgufMagic = "GGUF", kZipMagic = "PK\x03\x04";
+constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr size_t kFirstBytes = 512, kMaxMarkerBytes = 4096, kMaxUnknown = 20;
 constexpr std::string_view kMarker = ".comfy_quant", kHeaderMarkers = "_quantization_metadata";
 
-std::string Shown(const std::string& path) { return base::Quote(path, std::string::npos); }
-
-std::string InspectCommand(const std::string& path) {
-  return absl::StrCat("tessera inspect ", base::ShellWord(path));
-}
+std::string InspectCommand(const std::string& path) { return absl::StrCat("tessera inspect ", base::ShellWord(path)); }
 
 std::string FirstBytes(const base::ReadOnlyFile& file) {
   std::string bytes(static_cast<size_t>(std::min<uint64_t>(file.size(), kFirstBytes)), '\0');
@@ -50,7 +47,7 @@ bool IsPickle(std::string_view bytes) {
 
 // Recognises files that are no weights by their first bytes.
 absl::Status CheckBeginning(std::string_view bytes, const std::string& path) {
-  const std::string shown = Shown(path);
+  const std::string shown = base::QuotePath(path);
   if (base::IsGitLfsPointer(bytes)) return base::GitLfsPointerError(shown);
   if (bytes.empty()) {
     return absl::InvalidArgumentError(
@@ -58,42 +55,42 @@ absl::Status CheckBeginning(std::string_view bytes, const std::string& path) {
   }
   if (IsWebPage(bytes)) {
     return absl::FailedPreconditionError(
-        absl::StrCat(shown, " is a web page, which a server sent in place of the weights; download it again with "
-                            "/resolve/ instead of /blob/ in its address, logged in if the model asks for it, and check "
-                            "it with: ",
+        absl::StrCat(shown,
+                     " is a web page, which a server sent in place of the weights; download it again with "
+                     "/resolve/ instead of /blob/ in its address, logged in if the model asks for it, and check "
+                     "it with: ",
                      InspectCommand(path)));
   }
   if (IsPickle(bytes)) {
     const std::string folder = base::ShellWord(fs::path(path).replace_extension().string());
-    return absl::FailedPreconditionError(
-        absl::StrCat(shown, " is a PyTorch pickle, which can run code when it is read; convert it with: python3 "
-                            "scripts/convert-model.py ",
-                     base::ShellWord(path), " ", folder,
-                     " --base MODEL, where MODEL is the diffusers folder of the base model"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        shown,
+        " is a PyTorch pickle, which can run code when it is read; convert it with: python3 "
+        "scripts/convert-model.py ",
+        base::ShellWord(path), " ", folder, " --base MODEL, where MODEL is the diffusers folder of the base model"));
   }
   return absl::OkStatus();
 }
 
-bool AnyName(std::span<const StoredTensor> tensors, std::initializer_list<std::string_view> parts) {
+bool AnyNameHas(std::span<const StoredTensor> tensors, std::initializer_list<std::string_view> parts) {
   return std::ranges::any_of(tensors, [&](const StoredTensor& tensor) {
-    return std::ranges::any_of(
-        parts, [&](std::string_view part) { return tensor.name.find(part) != std::string::npos; });
+    return std::ranges::any_of(parts,
+                               [&](std::string_view part) { return tensor.name.find(part) != std::string::npos; });
   });
 }
 
-bool AnyType(std::span<const StoredTensor> tensors, std::initializer_list<StoredType> types) {
-  return std::ranges::any_of(tensors, [&](const StoredTensor& tensor) {
-    return std::ranges::find(types, tensor.type) != types.end();
-  });
+bool AnyTypeIs(std::span<const StoredTensor> tensors, std::initializer_list<StoredType> types) {
+  return std::ranges::any_of(
+      tensors, [&](const StoredTensor& tensor) { return std::ranges::find(types, tensor.type) != types.end(); });
 }
 
 std::string AdapterOf(std::span<const StoredTensor> tensors) {
-  if (AnyName(tensors, {".lora_A.", ".lora_B.", ".lora_up.", ".lora_down.", "lora.up.", "lora.down.", ".lora.A",
-                        "lora_unet_", "lora_transformer_", "lora_te"})) {
+  if (AnyNameHas(tensors, {".lora_A.", ".lora_B.", ".lora_up.", ".lora_down.", "lora.up.", "lora.down.", ".lora.A",
+                           "lora_unet_", "lora_transformer_", "lora_te"})) {
     return "LoRA";
   }
-  if (AnyName(tensors, {".lokr_w1", ".lokr_w2"})) return "LoKr adapter";
-  return AnyName(tensors, {".hada_w1"}) ? "LoHa adapter" : "";
+  if (AnyNameHas(tensors, {".lokr_w1", ".lokr_w2"})) return "LoKr adapter";
+  return AnyNameHas(tensors, {".hada_w1"}) ? "LoHa adapter" : "";
 }
 
 // How ComfyUI's marks say that layers are stored: the formats, without those that are broken.
@@ -127,14 +124,14 @@ std::string UnsupportedOf(const FileHeader& header, const std::set<std::string>&
       return format == "convrot" ? "int8 with rotated rows (convrot)" : format;
     }
   }
-  if (AnyName(header.tensors, {".wscales", ".wtscale", ".smooth_factor"})) return "svdquant";
-  if (AnyName(header.tensors, {".weight_scale_2"})) return "nvfp4";
-  if (AnyName(header.tensors, {".qzeros", ".g_idx"})) return "gptq";
-  return AnyName(header.tensors, {".qweight"}) ? "packed integers (.qweight)" : "";
+  if (AnyNameHas(header.tensors, {".wscales", ".wtscale", ".smooth_factor"})) return "svdquant";
+  if (AnyNameHas(header.tensors, {".weight_scale_2"})) return "nvfp4";
+  if (AnyNameHas(header.tensors, {".qzeros", ".g_idx"})) return "gptq";
+  return AnyNameHas(header.tensors, {".qweight"}) ? "packed integers (.qweight)" : "";
 }
 
 // Returns how the weights are quantized; empty if they are not.
-std::string QuantizationOf(const FileHeader& header, const std::set<std::string>& formats) {
+std::string StoredFormOf(const FileHeader& header, const std::set<std::string>& formats) {
   const std::span<const StoredTensor> tensors = header.tensors;
   if (header.container == FileContainer::kGguf) {
     std::map<std::string, size_t> counts;
@@ -145,19 +142,19 @@ std::string QuantizationOf(const FileHeader& header, const std::set<std::string>
     }
     return absl::StrJoin(types, ", ");
   }
-  if (AnyName(tensors, {".quant_state.bitsandbytes__nf4"})) return "nf4 (bitsandbytes)";
-  if (AnyName(tensors, {".quant_state.bitsandbytes__fp4"})) return "fp4 (bitsandbytes)";
-  if (AnyType(tensors, {StoredType::kI8}) && AnyName(tensors, {".SCB"})) return "int8 (bitsandbytes)";
+  if (AnyNameHas(tensors, {".quant_state.bitsandbytes__nf4"})) return "nf4 (bitsandbytes)";
+  if (AnyNameHas(tensors, {".quant_state.bitsandbytes__fp4"})) return "fp4 (bitsandbytes)";
+  if (AnyTypeIs(tensors, {StoredType::kI8}) && AnyNameHas(tensors, {".SCB"})) return "int8 (bitsandbytes)";
   std::vector<std::string> marked;
   for (const std::string& format : formats) {
     marked.push_back(format == "int8_tensorwise" ? "int8" : format.starts_with("float8") ? "fp8" : format);
   }
   marked.erase(std::unique(marked.begin(), marked.end()), marked.end());
   if (!marked.empty()) return absl::StrCat(absl::StrJoin(marked, ", "), " with scales");
-  if (AnyType(tensors, {StoredType::kF8E4M3, StoredType::kF8E5M2})) {
-    return AnyName(tensors, {"scale_weight", "weight_scale", "scaled_fp8"}) ? "fp8 with scales" : "fp8";
+  if (AnyTypeIs(tensors, {StoredType::kF8E4M3, StoredType::kF8E5M2})) {
+    return AnyNameHas(tensors, {"scale_weight", "weight_scale", "scaled_fp8"}) ? "fp8 with scales" : "fp8";
   }
-  return AnyType(tensors, {StoredType::kI8}) ? "int8" : "";
+  return AnyTypeIs(tensors, {StoredType::kI8}) ? "int8" : "";
 }
 
 // The tensors of a file with one prefix; names are without it.
@@ -230,9 +227,11 @@ void FindParts(const FileHeader& header, FileKind& kind) {
   }
 }
 
+using Texts = std::map<std::string, std::string>;
+
 // Returns the text of every small marker tensor.
-absl::StatusOr<std::map<std::string, std::string>> ReadMarkers(const SafetensorsFile& file) {
-  std::map<std::string, std::string> markers;
+absl::StatusOr<Texts> ReadMarkers(const SafetensorsFile& file) {
+  Texts markers;
   for (const StoredTensor& tensor : file.tensors()) {
     if (!tensor.name.ends_with(kMarker) || tensor.bytes() > kMaxMarkerBytes) continue;
     std::string text(static_cast<size_t>(tensor.bytes()), '\0');
@@ -240,6 +239,32 @@ absl::StatusOr<std::map<std::string, std::string>> ReadMarkers(const Safetensors
     markers[tensor.name] = std::move(text);
   }
   return markers;
+}
+
+// Adds what to do to the error of a broken file.
+absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::InvalidArgumentError(absl::StrCat(
+      std::string(status.message()), "; download the file again and check it with: ", InspectCommand(path)));
+}
+
+// Returns the metadata that are one value.
+Texts TextsOf(const GgufMetadata& metadata) {
+  Texts texts;
+  for (const auto& [key, value] : metadata) {
+    if (const auto* text = std::get_if<std::string>(&value)) texts[key] = *text;
+    if (const auto* number = std::get_if<int64_t>(&value)) texts[key] = absl::StrCat(*number);
+  }
+  return texts;
+}
+
+absl::StatusOr<FileKind> ReadGgufKind(const std::string& path) {
+  const absl::StatusOr<GgufFile> file = GgufFile::Open(path, base::QuotePath(path));
+  if (!file.ok()) return WithAdvice(file.status(), path);
+  return KindOf({.container = FileContainer::kGguf,
+                 .tensors = file->tensors(),
+                 .metadata = TextsOf(file->metadata()),
+                 .markers = {}});
 }
 
 std::string_view RoleName(PartRole role) {
@@ -254,7 +279,7 @@ std::string_view RoleName(PartRole role) {
   return "";
 }
 
-PartRole RoleOf(std::string_view component) {
+PartRole RoleOfComponent(std::string_view component) {
   if (component == "vae") return PartRole::kAutoencoder;
   return component.starts_with("text_encoder") ? PartRole::kTextEncoder : PartRole::kTransformer;
 }
@@ -290,10 +315,11 @@ absl::Status UnsupportedError(const FileKind& kind, const std::string& path) {
   std::string_view family = kind.parts.empty() ? std::string_view() : std::string_view(kind.parts.front().family);
   const Fp8File* file = Fp8FileOf(family);
   const std::string alternative =
-      file == nullptr ? absl::StrCat("use the model's fp8 file in its place and check it with: ", InspectCommand("FILE"))
-                      : absl::StrCat("use the model's fp8 file in its place, for example: hf download ",
-                                     std::string(file->repository), " ", std::string(file->file));
-  return absl::FailedPreconditionError(absl::StrCat(Shown(path), " has weights in ", kind.unsupported,
+      file == nullptr
+          ? absl::StrCat("use the model's fp8 file in its place and check it with: ", InspectCommand("FILE"))
+          : absl::StrCat("use the model's fp8 file in its place, for example: hf download ",
+                         std::string(file->repository), " ", std::string(file->file));
+  return absl::FailedPreconditionError(absl::StrCat(base::QuotePath(path), " has weights in ", kind.unsupported,
                                                     ", which Tessera does not read; ", alternative));
 }
 
@@ -327,48 +353,62 @@ FileKind KindOf(const FileHeader& header) {
   if (!kind.adapter.empty()) return kind;
   const std::set<std::string> formats = MarkedFormats(header);
   kind.unsupported = UnsupportedOf(header, formats);
-  kind.quantization = QuantizationOf(header, formats);
+  kind.quantization = StoredFormOf(header, formats);
   FindParts(header, kind);
   return kind;
 }
 
 absl::StatusOr<FileKind> ReadFileKind(const std::string& path) {
-  const std::string shown = Shown(path);
+  const std::string shown = base::QuotePath(path);
   ASSIGN_OR_RETURN(const base::ReadOnlyFile beginning, base::ReadOnlyFile::Open(path, shown));
   const std::string bytes = FirstBytes(beginning);
   RETURN_IF_ERROR(CheckBeginning(bytes, path));
-  if (bytes.starts_with(kGgufMagic)) return ReadGgufKind(path);
+  if (IsGguf(bytes)) return ReadGgufKind(path);
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path, shown);
-  if (absl::IsInvalidArgument(file.status())) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(file.status().message()),
-                                                   "; download the file again and check it with: ",
-                                                   InspectCommand(path)));
-  }
-  if (!file.ok()) return file.status();
-  ASSIGN_OR_RETURN(std::map<std::string, std::string> markers, ReadMarkers(*file));
+  if (!file.ok()) return WithAdvice(file.status(), path);
+  ASSIGN_OR_RETURN(Texts markers, ReadMarkers(*file));
   return KindOf({.container = FileContainer::kSafetensors,
                  .tensors = file->tensors(),
                  .metadata = file->metadata(),
                  .markers = std::move(markers)});
 }
 
+absl::StatusOr<TensorShapes> ReadShapes(const std::string& path, const FilePart& part) {
+  TensorShapes shapes;
+  const auto add = [&](const std::vector<StoredTensor>& tensors) {
+    for (const StoredTensor& tensor : tensors) {
+      if (ComponentPrefix(tensor.name) != part.prefix) continue;
+      shapes.emplace(tensor.name.substr(part.prefix.size()), tensor.shape);
+    }
+  };
+  const std::string shown = base::QuotePath(path);
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile beginning, base::ReadOnlyFile::Open(path, shown));
+  if (IsGguf(FirstBytes(beginning))) {
+    ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path, shown));
+    add(file.tensors());
+  } else {
+    ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path, shown));
+    add(file.tensors());
+  }
+  return shapes;
+}
+
 absl::Status CheckUsable(const FileKind& kind, const std::string& path) {
-  const std::string shown = Shown(path);
+  const std::string shown = base::QuotePath(path);
   if (!kind.adapter.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(shown, " is a ", kind.adapter, ", not a model; use it together with its base model: ",
                      "tessera generate PROMPT --model MODEL --lora ", base::ShellWord(path)));
   }
   if (kind.splits > 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        shown, " is one of ", kind.splits, " files of a model that was split (split.count is ", kind.splits,
-        "); join them with: llama-gguf-split --merge FIRST_FILE WHOLE_FILE"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(shown, " is one of ", kind.splits, " files of a model that was split (split.count is ",
+                     kind.splits, "); join them with: llama-gguf-split --merge FIRST_FILE WHOLE_FILE"));
   }
   if (kind.container == FileContainer::kGguf && !kind.architecture.empty() && !IsReadArchitecture(kind.architecture)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(shown, ": ", control::FamilyProblem(absl::StrCat("the architecture ",
-                                                                      base::Quote(kind.architecture))),
-                     "; see what it holds with: ", InspectCommand(path)));
+    return absl::FailedPreconditionError(absl::StrCat(
+        shown, ": ", control::FamilyProblem(absl::StrCat("the architecture ", base::Quote(kind.architecture))),
+        "; see what it holds with: ", InspectCommand(path)));
   }
   if (!kind.foreign_family.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(shown, ": ", control::FamilyProblem(kind.foreign_family)));
@@ -381,15 +421,15 @@ absl::Status CheckUsable(const FileKind& kind, const std::string& path) {
         InspectCommand(path)));
   }
   if (!kind.mixed.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        shown, " mixes the names of the model's authors with those of diffusers, for example ", base::Quote(kind.mixed),
-        "; download the file again and check it with: ", InspectCommand(path)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(shown, " mixes the names of the model's authors with those of diffusers, for example ",
+                     base::Quote(kind.mixed), "; download the file again and check it with: ", InspectCommand(path)));
   }
   if (kind.parts.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        shown, " holds no part of a model that Tessera knows",
-        kind.unknown.empty() ? "" : absl::StrCat(" (a tensor is ", base::Quote(kind.unknown.front()), ")"),
-        "; see what it holds with: ", InspectCommand(path)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(shown, " holds no part of a model that Tessera knows",
+                     kind.unknown.empty() ? "" : absl::StrCat(" (a tensor is ", base::Quote(kind.unknown.front()), ")"),
+                     "; see what it holds with: ", InspectCommand(path)));
   }
   return absl::OkStatus();
 }
@@ -397,7 +437,7 @@ absl::Status CheckUsable(const FileKind& kind, const std::string& path) {
 absl::StatusOr<FilePart> PartFor(const FileKind& kind, const std::string& path, const std::string& component,
                                  const std::string& class_name) {
   RETURN_IF_ERROR(CheckUsable(kind, path));
-  const PartRole role = RoleOf(component);
+  const PartRole role = RoleOfComponent(component);
   std::vector<const FilePart*> fitting;
   const FilePart* other = nullptr;  // of the same role
   for (const FilePart& part : kind.parts) {
@@ -416,7 +456,7 @@ absl::StatusOr<FilePart> PartFor(const FileKind& kind, const std::string& path, 
     }
     return *fitting.front();
   }
-  const std::string shown = Shown(path);
+  const std::string shown = base::QuotePath(path);
   if (other != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         shown, " holds a ", std::string(RoleName(role)), " of ", other->family, ", and the model's ", component,
@@ -426,13 +466,12 @@ absl::StatusOr<FilePart> PartFor(const FileKind& kind, const std::string& path, 
   if (held.role == PartRole::kTextEncoder && role == PartRole::kTransformer) {
     const std::string stated =
         kind.architecture.empty() ? "" : absl::StrCat(" (architecture ", base::Quote(kind.architecture), ")");
-    return absl::FailedPreconditionError(absl::StrCat(shown, " is a language model", stated, ", ", held.family,
-                                                      ", and not a diffusion transformer; use it as a text encoder: ",
-                                                      UseCommand(held, path)));
+    return absl::FailedPreconditionError(
+        absl::StrCat(shown, " is a language model", stated, ", ", held.family,
+                     ", and not a diffusion transformer; use it as a text encoder: ", UseCommand(held, path)));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(shown, " holds ", DescribeKind(kind), " and no ", component, "; use it as what it is: ",
-                   UseCommand(held, path)));
+  return absl::FailedPreconditionError(absl::StrCat(shown, " holds ", DescribeKind(kind), " and no ", component,
+                                                    "; use it as what it is: ", UseCommand(held, path)));
 }
 
 std::string DescribeKind(const FileKind& kind) {
@@ -465,6 +504,14 @@ absl::Status PickledWeightsError(const std::string& name, const std::string& fil
       absl::StrCat(name, " has weights only as PyTorch pickles (", files,
                    "), which can run code when they are read; convert MODEL to safetensors with: python3 "
                    "scripts/convert-model.py MODEL NEW_FOLDER"));
+}
+
+absl::Status GgufWeightsError(const std::string& name, const std::string& files) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " has no weights but in GGUF (", files,
+      "); name the file itself, a transformer with --model, another component with --text-encoder or --vae, for "
+      "example: tessera generate PROMPT --model MODEL/",
+      name, "/FILE.gguf"));
 }
 
 }  // namespace tessera::models

@@ -34,7 +34,7 @@ struct FilePart {
   NameForm form = NameForm::kOriginal;
   size_t tensors = 0;
   uint64_t bytes = 0;
-  std::map<std::string, size_t> stored;  // number of its tensors by stored type: "BF16", "Q4_K"
+  std::map<std::string, size_t> stored = {};  // number of its tensors by stored type: "BF16", "Q4_K"
 };
 
 // What the file's header says, in the form of every container.
@@ -47,16 +47,16 @@ struct FileHeader {
 
 struct FileKind {
   FileContainer container = FileContainer::kSafetensors;
-  std::string architecture;  // of GGUF: general.architecture; empty: not stated
-  int64_t splits = 1;        // number of files that this one is a part of
-  std::vector<FilePart> parts;
-  std::string quantization;    // for people: "fp8 with scales"; empty if the weights are plain numbers
-  std::string unsupported;     // a way of storing weights that is not read: "nvfp4"; empty if there is none
-  std::string adapter;         // "LoRA"; empty for weights
-  std::string foreign_family;  // a family that Tessera does not run
-  std::string duplicate;       // a name that the file has with and without its prefix
-  std::string mixed;           // a tensor under diffusers' names in a file that otherwise has its authors'
-  std::vector<std::string> unknown;  // names that belong to no part
+  std::string architecture = {};  // of GGUF: general.architecture; empty: not stated
+  int64_t splits = 1;             // number of files that this one is a part of
+  std::vector<FilePart> parts = {};
+  std::string quantization = {};          // for people: "fp8 with scales"; empty if the weights are plain numbers
+  std::string unsupported = {};           // a way of storing weights that is not read: "nvfp4"; empty if there is none
+  std::string adapter = {};               // "LoRA"; empty for weights
+  std::string foreign_family = {};        // a family that Tessera does not run
+  std::string duplicate = {};             // a name that the file has with and without its prefix
+  std::string mixed = {};                 // a tensor under diffusers' names in a file that otherwise has its authors'
+  std::vector<std::string> unknown = {};  // names that belong to no part
 };
 
 // Never fails: a file of which nothing is known has no parts.
@@ -96,7 +96,8 @@ std::string DescribeKind(const FileKind& kind);
 // absent or one that is read. `name` is the component.
 absl::Status CheckQuantizationConfig(const base::Json& config, const std::string& name);
 
-// Returns the error for a component whose only weights are pickles; `files` names them.
+// Return the errors for a component whose only weights are pickles or GGUF files; `files` names them.
 absl::Status PickledWeightsError(const std::string& name, const std::string& files);
+absl::Status GgufWeightsError(const std::string& name, const std::string& files);
 
 }  // namespace tessera::models

@@ -9,14 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/files/file.h"
+#include "base/files/path_state.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "base/text/hub_name.h"
+#include "base/text/path_text.h"
 #include "control/model/component_role.h"
 #include "control/model/pipelines.h"
 #include "models/keymaps/key_map.h"
 #include "models/weights/file_kind.h"
-#include "models/weights/foreign_weights.h"
 
 namespace tessera::models {
 
@@ -27,41 +28,30 @@ namespace fs = std::filesystem;
 constexpr char kIndexName[] = "model_index.json";
 constexpr size_t kMaxIndexBytes = 16 << 20;
 
-// Never truncated, because the user may copy it.
-std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), std::string::npos); }
-
-bool IsFolder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-bool Exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-// Returns the error for a file that the user gave as a model.
-absl::Status FileError(const fs::path& file) {
+// Returns the error for a file that cannot be a model because it is a part of one, or of a family that is not run by
+// its name; OK for others.
+absl::Status CheckModelFile(const fs::path& file) {
   for (fs::path model : {file.parent_path(), file.parent_path().parent_path()}) {
     if (model.empty()) model = ".";
-    if (Exists(model / kIndexName)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(QuotePath(file), " is one file of a model; the model is the folder ", QuotePath(model)));
+    if (base::Exists(model / kIndexName)) {
+      return absl::FailedPreconditionError(absl::StrCat(base::QuotePath(file.string()),
+                                                        " is one file of a model; the model is the folder ",
+                                                        base::QuotePath(model.string())));
     }
   }
   if (const std::string problem = control::RepositoryProblem(file.filename().string()); !problem.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(QuotePath(file), ": ", problem));
+    return absl::FailedPreconditionError(absl::StrCat(base::QuotePath(file.string()), ": ", problem));
   }
-  return SingleFileError(file.string());
+  return absl::OkStatus();
 }
 
 absl::Status NoIndexError(const fs::path& path) {
-  const std::string shown = QuotePath(path);
-  if (IsFolder(path / "snapshots")) {
+  const std::string shown = base::QuotePath(path.string());
+  if (base::IsFolder(path / "snapshots")) {
     return absl::FailedPreconditionError(absl::StrCat(
         shown, " is the folder of a download cache; the model is one of the folders in its \"snapshots\""));
   }
-  if (Exists(path / "config.json")) {
+  if (base::Exists(path / "config.json")) {
     return absl::FailedPreconditionError(absl::StrCat(
         shown, " has a config.json and no model_index.json: it is one component; name the model's folder"));
   }
@@ -71,10 +61,11 @@ absl::Status NoIndexError(const fs::path& path) {
     if (IsCheckpointName(entry->path().string())) checkpoints.push_back(entry->path());
   }
   if (!checkpoints.empty()) {
-    const absl::Status conversion = FileError(*std::min_element(checkpoints.begin(), checkpoints.end()));
+    const fs::path& first = *std::min_element(checkpoints.begin(), checkpoints.end());
     return absl::FailedPreconditionError(absl::StrCat(
-        shown, " has no model_index.json, but ", checkpoints.size(),
-        checkpoints.size() == 1 ? " checkpoint file: " : " checkpoint files: ", std::string(conversion.message())));
+        shown, " has no model_index.json, but ", checkpoints.size(), checkpoints.size() == 1 ? " file" : " files",
+        " with weights; use that of the transformer as the model: ", "tessera generate PROMPT --model ",
+        base::ShellWord(first.string())));
   }
   return absl::FailedPreconditionError(
       absl::StrCat(shown, " has no model_index.json; a folder in the diffusers layout is needed"));
@@ -122,49 +113,98 @@ absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::str
   return index;
 }
 
-absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, const ComponentFolders& elsewhere) {
+absl::StatusOr<ModelFolder> ModelFolder::OpenFile(const std::string& path, const control::ComponentFiles& files) {
+  RETURN_IF_ERROR(CheckModelFile(path));
+  ASSIGN_OR_RETURN(SingleModel single, AssembleModel(path, files));
+  if (!single.missing.empty()) return MissingPartsError(single, path);
+  ASSIGN_OR_RETURN(ModelIndex index, ParseModelIndex(single.index, kIndexName));
+  ModelFolder model(path, std::move(single.index), std::move(index));
+  model.sources_ = std::move(single.sources);
+  return model;
+}
+
+absl::StatusOr<ModelFolder> ModelFolder::OpenFolder(const std::string& path) {
+  const std::string index_path = absl::StrCat(path, "/", kIndexName);
+  absl::StatusOr<std::string> text = base::ReadWholeFile(index_path, kIndexName, kMaxIndexBytes);
+  std::error_code error;
+  if (absl::IsNotFound(text.status()) && !fs::is_symlink(index_path, error)) return NoIndexError(path);
+  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(ModelIndex index, ParseModelIndex(*text, kIndexName));
+  return ModelFolder(path, *std::move(text), std::move(index));
+}
+
+absl::StatusOr<ModelFolder> ModelFolder::OpenAlone(const std::string& path, const control::ComponentFiles& files) {
   if (path.empty()) return absl::InvalidArgumentError("the model's path is empty");
   if (path.find('\0') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("the model's path ", QuotePath(path), " holds a NUL byte"));
+    return absl::InvalidArgumentError(absl::StrCat("the model's path ", base::QuotePath(path), " holds a NUL byte"));
   }
   std::error_code error;
   const fs::file_status found = fs::status(path, error);
   if (found.type() == fs::file_type::not_found) {
-    return absl::NotFoundError(absl::StrCat("there is no model at ", QuotePath(path)));
+    return absl::NotFoundError(absl::StrCat("there is no model at ", base::QuotePath(path)));
   }
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot examine model ", QuotePath(path)));
-  if (found.type() != fs::file_type::directory) {
-    if (found.type() == fs::file_type::regular && IsCheckpointName(path)) return FileError(path);
-    return absl::FailedPreconditionError(
-        absl::StrCat(QuotePath(path), " is not a folder; a model is a folder with a model_index.json"));
-  }
-  const std::string index_path = absl::StrCat(path, "/", kIndexName);
-  absl::StatusOr<std::string> text = base::ReadWholeFile(index_path, kIndexName, kMaxIndexBytes);
-  if (absl::IsNotFound(text.status()) && !fs::is_symlink(index_path, error)) return NoIndexError(path);
-  if (!text.ok()) return text.status();
-  ASSIGN_OR_RETURN(ModelIndex index, ParseModelIndex(*text, kIndexName));
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot examine model ", base::QuotePath(path)));
+  if (found.type() == fs::file_type::directory) return OpenFolder(path);
+  if (found.type() == fs::file_type::regular && IsCheckpointName(path)) return OpenFile(path, files);
+  return absl::FailedPreconditionError(absl::StrCat(
+      base::QuotePath(path), " is not a folder; a model is a folder with a model_index.json, or a file of weights"));
+}
 
-  for (const auto& [component, folder] : elsewhere) {
-    if (!index.components.contains(component)) {
+absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, const ComponentFolders& elsewhere) {
+  ASSIGN_OR_RETURN(ModelFolder model, OpenAlone(path, {}));
+  RETURN_IF_ERROR(model.SetSources(elsewhere));
+  RETURN_IF_ERROR(model.CheckComponents());
+  return model;
+}
+
+absl::StatusOr<ModelFolder> ModelFolder::OpenWith(const std::string& path, const control::ComponentFiles& files) {
+  ASSIGN_OR_RETURN(ModelFolder model, OpenAlone(path, files));
+  if (!files.empty() && base::IsFolder(path)) {
+    std::map<std::string, std::string> classes;
+    for (const auto& [component, stated] : model.components()) classes[component] = stated.class_name;
+    ASSIGN_OR_RETURN(model.sources_, SourcesOf(files, classes));
+  }
+  RETURN_IF_ERROR(model.CheckComponents());
+  return model;
+}
+
+absl::Status ModelFolder::SetSources(const ComponentFolders& elsewhere) {
+  for (const auto& [component, path] : elsewhere) {
+    const auto listed = index_.components.find(component);
+    if (listed == index_.components.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("model_index.json lists no component ", base::Quote(component), ", which another folder has"));
     }
+    const bool is_file = base::Exists(path) && !base::IsFolder(path);
+    if (!is_file) {
+      sources_[component] = {.path = path};
+      continue;
+    }
+    ASSIGN_OR_RETURN(sources_[component], FileSource(path, component, listed->second.class_name));
   }
-  ModelFolder model(path, std::move(index), elsewhere);
+  return absl::OkStatus();
+}
+
+absl::Status ModelFolder::CheckComponents() const {
   std::vector<std::string> missing;
-  for (const auto& [component, unused] : model.components()) {
-    if (!IsFolder(model.FolderOf(component))) missing.push_back(component);
+  for (const auto& [component, unused] : components()) {
+    if (!base::Exists(Source(component).path)) missing.push_back(component);
   }
   if (!missing.empty()) {
-    std::string advice = control::PipelineProblem(model.class_name());
-    if (advice.empty() && base::HubNameOfPath(path)) {
-      advice = absl::StrCat("complete the download with: ", base::HubDownloadCommand(path));
+    std::string advice = control::PipelineProblem(class_name());
+    if (advice.empty() && base::HubNameOfPath(path_)) {
+      advice = absl::StrCat("complete the download with: ", base::HubDownloadCommand(path_));
     }
     return absl::NotFoundError(absl::StrCat(
-        "model ", QuotePath(path), " has no folder for ", missing.size() == 1 ? "component " : "components ",
+        "model ", base::QuotePath(path_), " has no folder for ", missing.size() == 1 ? "component " : "components ",
         absl::StrJoin(missing, ", "), ", which its model_index.json lists", advice.empty() ? "" : "; ", advice));
   }
-  return model;
+  for (const auto& [component, stated] : components()) {
+    if (stated.role == control::ComponentRole::kOther || Source(component).part) continue;
+    const absl::StatusOr<base::ConfigReader> config = Config(component);
+    if (config.ok()) RETURN_IF_ERROR(CheckQuantizationConfig(config->json(), component));
+  }
+  return absl::OkStatus();
 }
 
 ModelFolder ModelFolder::Without(const std::string& component) const {
@@ -180,23 +220,30 @@ absl::StatusOr<std::string> ModelFolder::ComponentPath(const std::string& compon
     return absl::NotFoundError(absl::StrCat("model_index.json lists no component ", base::Quote(component),
                                             "; there are ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
-  return FolderOf(component);
+  return Source(component).path;
 }
 
-std::string ModelFolder::FolderOf(const std::string& component) const {
-  const auto other = elsewhere_.find(component);
-  return other != elsewhere_.end() ? other->second : absl::StrCat(path_, "/", component);
+ComponentSource ModelFolder::Source(const std::string& component) const {
+  const auto other = sources_.find(component);
+  return other != sources_.end() ? other->second : ComponentSource{.path = absl::StrCat(path_, "/", component)};
+}
+
+std::string ModelFolder::ConfigPath(const std::string& component, const std::string& name) const {
+  const ComponentSource source = Source(component);
+  return absl::StrCat(source.part ? absl::StrCat(path_, "/", component) : source.path, "/", name);
 }
 
 absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& component) const {
-  ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
-  const std::string name = ConfigName(component);
-  return base::ConfigReader::FromFile(absl::StrCat(folder, "/", name), absl::StrCat(component, "/", name));
+  RETURN_IF_ERROR(ComponentPath(component).status());
+  const std::string name = ConfigName(component), shown = absl::StrCat(component, "/", name);
+  const ComponentSource source = Source(component);
+  if (source.config) return base::ConfigReader::FromJson(*source.config, shown);
+  return base::ConfigReader::FromFile(ConfigPath(component, name), shown);
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
   ASSIGN_OR_RETURN(const std::string path, ComponentPath(component));
-  if (IsFolder(path)) return WeightFolder::Open(path, component);
+  if (base::IsFolder(path)) return WeightFolder::Open(path, component);
   ASSIGN_OR_RETURN(const base::ConfigReader config, Config(component));
   return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json());
 }
@@ -207,33 +254,36 @@ absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::
   ASSIGN_OR_RETURN(const FilePart part, PartFor(kind, path, component, class_name));
   ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, part.form));
   if (!keys) {
-    return absl::UnimplementedError(absl::StrCat(QuotePath(path), ": its names are not known for a ", class_name));
+    return absl::UnimplementedError(
+        absl::StrCat(base::QuotePath(path), ": its names are not known for a ", class_name));
   }
   return WeightFolder::OpenFile(path, part.prefix, *std::move(keys));
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {
   base::Sha256 digest;
-  // Names with their paths.
-  std::vector<std::pair<std::string, std::string>> files = {{kIndexName, absl::StrCat(path_, "/", kIndexName)}};
+  digest.UpdatePart(kIndexName);
+  digest.UpdatePart(index_text_);
   for (const auto& [component, unused] : index_.components) {
     std::vector<std::string> configs = {ConfigName(component)};
     // Files of different versions; pictures are prepared as one of them says.
     if (component == "processor") configs = {"preprocessor_config.json", "processor_config.json"};
+    const ComponentSource source = Source(component);
     for (const std::string& config : configs) {
-      const std::string file = absl::StrCat(FolderOf(component), "/", config);
-      if (Exists(file)) files.emplace_back(absl::StrCat(component, "/", config), file);
+      const std::string shown = absl::StrCat(component, "/", config), file = ConfigPath(component, config);
+      std::string text = source.config_text;
+      if (!source.config) {
+        if (!base::Exists(file)) continue;
+        ASSIGN_OR_RETURN(text, base::ReadWholeFile(file, shown, kMaxIndexBytes));
+      }
+      digest.UpdatePart(shown);
+      digest.UpdatePart(text);
     }
   }
-  for (const auto& [file, file_path] : files) {
-    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(file_path, file, kMaxIndexBytes));
-    digest.UpdatePart(file);
-    digest.UpdatePart(text);
-  }
-  for (const auto& [component, unused] : index_.components) {
-    const std::string folder = FolderOf(component);
-    if (!WeightFolder::HasWeights(folder)) continue;
-    ASSIGN_OR_RETURN(const WeightFolder weights, WeightFolder::Open(folder, component));
+  for (const auto& [component, stated] : index_.components) {
+    const ComponentSource source = Source(component);
+    if (!source.part && !WeightFolder::HasWeights(source.path)) continue;
+    ASSIGN_OR_RETURN(const WeightFolder weights, Weights(component));
     digest.UpdatePart(component);
     weights.AddToDigest(digest);
   }

@@ -1,5 +1,6 @@
-// ModelFolder is a model in the diffusers layout, given by the user with --model: a folder with model_index.json and
-// one folder per component (transformer, vae, text_encoder, tokenizer, scheduler, …).
+// ModelFolder is a model, given by the user with --model: a folder in the diffusers layout, with model_index.json and
+// one folder per component (transformer, vae, text_encoder, tokenizer, scheduler, …), or the file of a transformer, to
+// which the other components are found (models/weights/single_model.h). Either may have components elsewhere.
 #pragma once
 
 #include <map>
@@ -10,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
+#include "control/parameters/component_files.h"
+#include "models/weights/single_model.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera::control {
@@ -34,17 +37,19 @@ struct ModelIndex {
 // anything else, which is an option of the pipeline.
 absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name);
 
-// The folders of components that are not in the model's folder, by component.
+// The folders and files of components that are not in the model's folder, by component.
 using ComponentFolders = std::map<std::string, std::string>;
 
 // Immutable; thread-safe. Holds no open files.
 class ModelFolder {
  public:
-  // Checks that every listed component has a folder. Errors name the path as the user gave it, or names relative to it.
-  // If the path is not such a folder, the error says what it is and gives a command that converts it. A component in
-  // `elsewhere` is read from that folder, also if the model's folder has one; InvalidArgument if model_index.json does
-  // not list it.
+  // Checks that every listed component has a folder or file. Errors name the path as the user gave it, or names
+  // relative to it. If the path is not a model, the error says what it is and gives a command that helps. A component
+  // in `elsewhere` is read from there, also if the model's folder has one; InvalidArgument if model_index.json does not
+  // list it. A file elsewhere has the configuration of the model's own folder.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, const ComponentFolders& elsewhere = {});
+  // The same with components that are recognised by their contents.
+  static absl::StatusOr<ModelFolder> OpenWith(const std::string& path, const control::ComponentFiles& files);
 
   const std::string& path() const { return path_; }
   const std::string& class_name() const { return index_.class_name; }
@@ -56,6 +61,8 @@ class ModelFolder {
   ModelFolder Without(const std::string& component) const;
   // Returns NotFound with the available components if model_index.json does not list that one.
   absl::StatusOr<std::string> ComponentPath(const std::string& component) const;
+  // Where the component is, with the part of its file and a derived configuration. The component must be listed.
+  ComponentSource Source(const std::string& component) const;
 
   // Reads the component's config.json; for schedulers scheduler_config.json and for tokenizers tokenizer_config.json.
   absl::StatusOr<base::ConfigReader> Config(const std::string& component) const;
@@ -66,15 +73,23 @@ class ModelFolder {
   absl::StatusOr<std::string> Digest() const;
 
  private:
-  ModelFolder(std::string path, ModelIndex index, ComponentFolders elsewhere)
-      : path_(std::move(path)), index_(std::move(index)), elsewhere_(std::move(elsewhere)) {}
+  ModelFolder(std::string path, std::string index_text, ModelIndex index)
+      : path_(std::move(path)), index_text_(std::move(index_text)), index_(std::move(index)) {}
 
-  // The folder of a component that the index lists.
-  std::string FolderOf(const std::string& component) const;
+  static absl::StatusOr<ModelFolder> OpenFile(const std::string& path, const control::ComponentFiles& files);
+  static absl::StatusOr<ModelFolder> OpenFolder(const std::string& path);
+  // Opens the folder or file, without components elsewhere.
+  static absl::StatusOr<ModelFolder> OpenAlone(const std::string& path, const control::ComponentFiles& files);
+  absl::Status SetSources(const ComponentFolders& elsewhere);
+  // Returns the errors of components that are missing or whose weights are stored in a form that is not read.
+  absl::Status CheckComponents() const;
+  // The path of a component's configuration file. A file of weights has that of the model's own folder.
+  std::string ConfigPath(const std::string& component, const std::string& name) const;
 
   std::string path_;
+  std::string index_text_;
   ModelIndex index_;
-  ComponentFolders elsewhere_;
+  std::map<std::string, ComponentSource> sources_;  // of components that are not folders of `path_`
 };
 
 // Opens a component in a single file, whose names and form are recognised from its header. `config` is the component's

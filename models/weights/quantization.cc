@@ -36,8 +36,9 @@ constexpr int64_t kMaxScaleBlock = 1 << 16;
 float WidenHalf(uint16_t bits) {
   const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = (bits >> 10) & 31, fraction = bits & 0x3ffu;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                        : std::ldexp(static_cast<float>(fraction | 0x400u), static_cast<int>(exponent) - 25);
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(fraction), -24)
+                              : std::ldexp(static_cast<float>(fraction | 0x400u), static_cast<int>(exponent) - 25);
   return sign != 0 ? -magnitude : magnitude;
 }
 
@@ -126,8 +127,8 @@ class Resolver {
           numbers[i] = WidenHalf(NumberAt<uint16_t>(bytes, i));
           break;
         default:
-          return Broken(absl::StrCat("tensor ", base::Quote(name), " is stored as ", StoredTypeName(location.tensor.type),
-                                     "; it must be F32, F16, BF16 or F64"));
+          return Broken(absl::StrCat("tensor ", base::Quote(name), " is stored as ",
+                                     StoredTypeName(location.tensor.type), "; it must be F32, F16, BF16 or F64"));
       }
       if (!std::isfinite(numbers[i])) {
         return Broken(absl::StrCat("tensor ", base::Quote(name), " has a value that is not finite"));
@@ -179,7 +180,8 @@ class Resolver {
     const base::Json* rotated = description.Find("convrot");
     if (rotated != nullptr && rotated->AsBool().value_or(true)) {
       return absl::UnimplementedError(
-          absl::StrCat(name_, ": ", where, " names rotated weights (convrot), which are not supported; use the file of "
+          absl::StrCat(name_, ": ", where,
+                       " names rotated weights (convrot), which are not supported; use the file of "
                        "the same model in fp8 (float8_e4m3fn) or in GGUF"));
     }
     return absl::OkStatus();
@@ -287,13 +289,14 @@ class Resolver {
     for (const int64_t size : shape) elements *= size;
     weight.is_flat = rows == 0 || elements / std::max<int64_t>(rows, 1) % block.values != 0;
     if (elements % block.values != 0) {
-      return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", elements, " values, which are no whole blocks of ",
-                                 block.values));
+      return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", elements,
+                                 " values, which are no whole blocks of ", block.values));
     }
     if (static_cast<uint64_t>(elements / block.values * block.bytes) != weight.tensor.bytes()) {
       return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", weight.tensor.bytes(), " bytes; [",
-                                 absl::StrJoin(shape, ", "), "] in ", std::string(kernels::QuantTypeName(quantization.type)),
-                                 " takes ", elements / block.values * block.bytes));
+                                 absl::StrJoin(shape, ", "), "] in ",
+                                 std::string(kernels::QuantTypeName(quantization.type)), " takes ",
+                                 elements / block.values * block.bytes));
     }
     weight.quantization = std::make_shared<const Quantization>(std::move(quantization));
     return absl::OkStatus();
@@ -303,7 +306,8 @@ class Resolver {
                               const WeightLocation& state_location) {
     const absl::StatusOr<base::Json> json = JsonOf(state_name, state_location);
     if (!json.ok()) return json.status();
-    ASSIGN_OR_RETURN(base::ConfigReader state, base::ConfigReader::FromJson(*json, absl::StrCat(name_, ": ", state_name)));
+    ASSIGN_OR_RETURN(base::ConfigReader state,
+                     base::ConfigReader::FromJson(*json, absl::StrCat(name_, ": ", state_name)));
     const std::vector<int64_t> shape = state.RequiredInts("shape", 0, int64_t{1} << 40);
     Quantization quantization{.type = QuantType::kNibble};
     quantization.scale_block = state.RequiredInt("blocksize", 2, kMaxScaleBlock);
@@ -318,7 +322,8 @@ class Resolver {
 
     int64_t elements = 1;
     for (const int64_t size : shape) {
-      if (size > 0 && elements > (int64_t{1} << 40) / size) return Broken(absl::StrCat(state_name, ": the shape is too large"));
+      if (size > 0 && elements > (int64_t{1} << 40) / size)
+        return Broken(absl::StrCat(state_name, ": the shape is too large"));
       elements *= size;
     }
     if (weight.tensor.type != StoredType::kU8 || weight.tensor.bytes() != static_cast<uint64_t>((elements + 1) / 2)) {
@@ -352,7 +357,8 @@ class Resolver {
       ASSIGN_OR_RETURN(quantization.nested_table, numbers(".nested_quant_map", 256));
       ASSIGN_OR_RETURN(quantization.nested_scales,
                        numbers(".nested_absmax", (blocks + quantization.nested_block - 1) / quantization.nested_block));
-      if (!std::isfinite(quantization.nested_offset)) return Broken(absl::StrCat(state_name, ": nested_offset is not finite"));
+      if (!std::isfinite(quantization.nested_offset))
+        return Broken(absl::StrCat(state_name, ": nested_offset is not finite"));
       if (base::Planted("nested_offset_left_out")) quantization.nested_offset = 0;
     }
     // A row of whole blocks of scales can be read by itself.
@@ -403,8 +409,8 @@ int64_t ScalesPerRow(const WeightLocation& weight, int64_t columns) {
   return block == 0 ? 1 : (columns + block - 1) / block;
 }
 
-absl::Status ReadScales(const WeightLocation& weight, int64_t row, int64_t rows, int64_t columns, const ReadStored& read,
-                        std::span<float> out) {
+absl::Status ReadScales(const WeightLocation& weight, int64_t row, int64_t rows, int64_t columns,
+                        const ReadStored& read, std::span<float> out) {
   const Quantization& quantization = *weight.quantization;
   if (quantization.scale_block == 0) {
     const std::vector<float>& scales = quantization.row_scales;

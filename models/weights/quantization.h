@@ -1,11 +1,11 @@
 // Quantization says how one stored weight is packed and where its scales are. In safetensors files scales, markers and
-// states are tensors of their own beside the weight; ResolveQuantization removes them from the list of tensors and gives
-// each weight its quantization. The stored forms and their sources:
+// states are tensors of their own beside the weight; ResolveQuantization removes them from the list of tensors and
+// gives each weight its quantization. The stored forms and their sources:
 //   fp8, plain            the codes alone
 //   fp8, ComfyUI, older   NAME.scale_weight; a tensor "scaled_fp8" marks the file
-//   fp8, int8, newer      NAME.weight_scale; the format is in NAME.comfy_quant or in the header's _quantization_metadata
-//   int8, bitsandbytes    NAME.SCB, a hundred and twenty-seven times the scale of each row
-//   nf4, fp4              NAME.weight.absmax and its like; the state is JSON in NAME.weight.quant_state.bitsandbytes__*
+//   fp8, int8, newer      NAME.weight_scale; the format is in NAME.comfy_quant or in the header's
+//   _quantization_metadata int8, bitsandbytes    NAME.SCB, a hundred and twenty-seven times the scale of each row nf4,
+//   fp4              NAME.weight.absmax and its like; the state is JSON in NAME.weight.quant_state.bitsandbytes__*
 #pragma once
 
 #include <cstddef>
@@ -68,8 +68,8 @@ struct WeightLocation {
   // The bytes, if they are not a range of the file's; else null.
   std::shared_ptr<const std::vector<std::byte>> content = nullptr;
   // How it is packed; null for numbers that are stored plainly. Rows are whole blocks, and the row `first_row` of the
-  // stored tensor is the first one in the range. If `is_flat`, blocks run over the ends of rows, and the weight can only
-  // be read as one row.
+  // stored tensor is the first one in the range. If `is_flat`, blocks run over the ends of rows, and the weight can
+  // only be read as one row.
   std::shared_ptr<const Quantization> quantization = nullptr;
   int64_t first_row = 0;
   bool is_flat = false;
@@ -98,7 +98,7 @@ int64_t ScalesPerRow(const WeightLocation& weight, int64_t columns);
 
 // Fills `out`, [rows, ScalesPerRow], with the scales of rows [row, row + rows) of the weight. Of a flat weight there is
 // one row. Returns the errors of reading, and InvalidArgument, naming the weight, if a scale is not finite.
-absl::Status ReadScales(const WeightLocation& weight, int64_t row, int64_t rows, int64_t columns, const ReadStored& read,
-                        std::span<float> out);
+absl::Status ReadScales(const WeightLocation& weight, int64_t row, int64_t rows, int64_t columns,
+                        const ReadStored& read, std::span<float> out);
 
 }  // namespace tessera::models

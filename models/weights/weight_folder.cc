@@ -14,7 +14,6 @@
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
 #include "models/weights/file_kind.h"
-#include "models/weights/foreign_weights.h"
 
 namespace tessera::models {
 
@@ -118,9 +117,10 @@ class Naming {
     location.tensor.name = name;
     if (!key) {
       if (keys_.Ignores(name)) return absl::OkStatus();
-      unknown_.push_back(shape_of_(name) != nullptr
-                             ? absl::StrCat(name, " is the name of a parameter in another layout; a file has one layout")
-                             : absl::StrCat(name, " ", ShapeText(location.tensor.shape)));
+      unknown_.push_back(
+          shape_of_(name) != nullptr
+              ? absl::StrCat(name, " is the name of a parameter in another layout; a file has one layout")
+              : absl::StrCat(name, " ", ShapeText(location.tensor.shape)));
       return absl::OkStatus();
     }
     switch (key->operation) {
@@ -153,8 +153,8 @@ class Naming {
     for (const auto& [title, lines] : {std::pair("unknown", unknown_), {"of another shape", misshapen_}}) {
       if (lines.empty()) continue;
       const size_t shown = std::min(lines.size(), kMaxProblems);
-      absl::StrAppend(&text, "\n  ", title, " (", lines.size(), "): ",
-                      absl::StrJoin(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      absl::StrAppend(&text, "\n  ", title, " (", lines.size(),
+                      "): ", absl::StrJoin(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
                       shown < lines.size() ? ", …" : "");
     }
     if (text.empty()) return std::move(weights_);
@@ -183,8 +183,8 @@ class Naming {
 
   absl::Status AddReordered(const std::string& parameter, WeightLocation location, int64_t divisor) {
     if (location.rows() % divisor != 0 || location.is_flat) {
-      misshapen_.push_back(absl::StrCat(location.tensor.name, " ", ShapeText(location.tensor.shape), " has rows that are no ",
-                                        divisor, " parts"));
+      misshapen_.push_back(absl::StrCat(location.tensor.name, " ", ShapeText(location.tensor.shape),
+                                        " has rows that are no ", divisor, " parts"));
       return absl::OkStatus();
     }
     return AddSame(parameter, std::move(location), /*is_conv=*/false);
@@ -223,7 +223,8 @@ class Naming {
   // Joins the parts of a weight that the file holds as several tensors of one type.
   absl::Status Assemble(const std::string& parameter, const std::vector<std::optional<WeightLocation>>& parts) {
     const std::vector<int64_t>* shape = shape_of_(parameter);
-    WeightLocation whole = *std::ranges::find_if(parts, [](const auto& part) { return part.has_value(); })->operator->();
+    WeightLocation whole =
+        *std::ranges::find_if(parts, [](const auto& part) { return part.has_value(); })->operator->();
     for (const std::optional<WeightLocation>& part : parts) {
       if (!part) return absl::OkStatus();  // the parameter is reported as missing
       if (part->tensor.type != whole.tensor.type || part->tensor.shape != whole.tensor.shape || part->is_flat ||
@@ -274,8 +275,8 @@ class Naming {
     const std::string name = location.tensor.name;
     const auto [other, is_new] = weights_.emplace(parameter, std::move(location));
     if (is_new) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensors ", base::Quote(name), " and ", base::Quote(other->second.tensor.name), " are the same weight"));
+    return absl::InvalidArgumentError(absl::StrCat("tensors ", base::Quote(name), " and ",
+                                                   base::Quote(other->second.tensor.name), " are the same weight"));
   }
 
   const KeyMap& keys_;

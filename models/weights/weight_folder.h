@@ -39,8 +39,8 @@ class WeightFolder {
   // e.g. "transformer". All disagreements between an index and its files are reported in one error.
   static absl::StatusOr<WeightFolder> Open(const std::string& folder, const std::string& name);
 
-  // Opens the component in one file whose names begin with `prefix`; `keys` translates the rest of each name. Errors name
-  // the file.
+  // Opens the component in one file whose names begin with `prefix`; `keys` translates the rest of each name. Errors
+  // name the file.
   static absl::StatusOr<WeightFolder> OpenFile(const std::string& path, const std::string& prefix, KeyMap keys);
 
   // Whether the path is a file, or a folder in which Open would find one.
@@ -53,7 +53,8 @@ class WeightFolder {
   bool is_foreign() const { return keys_.has_value() && !is_named_; }
 
   // Translates the file's names to those of parameters. A tensor that holds several of them is divided as their shapes
-  // say. Returns InvalidArgument with all tensors that are unknown or have another shape; the names in it are the file's.
+  // say. Returns InvalidArgument with all tensors that are unknown or have another shape; the names in it are the
+  // file's.
   absl::Status Name(const ShapeOf& shape_of);
   // The name of the file's tensor that holds a parameter, if the file's names are others.
   std::optional<std::string> NameInFile(std::string_view parameter) const;

@@ -146,9 +146,8 @@ TEST(WeightFolderTest, PicklesAloneAreRefusedWithTheConversion) {
 TEST(WeightFolderTest, AGgufFileAloneIsRefusedWithTheConversion) {
   const TestFolder folder;
   folder.Write("flux-q4.gguf", "GGUF");
-  EXPECT_THAT(ErrorOf(folder),
-              AllOf(HasSubstr("\"flux-q4.gguf\""), HasSubstr("GGUF"),
-                    HasSubstr("python3 scripts/convert-model.py MODEL/transformer/FILE.gguf NEW_FOLDER --base MODEL")));
+  EXPECT_THAT(ErrorOf(folder), AllOf(HasSubstr("\"flux-q4.gguf\""), HasSubstr("GGUF"),
+                                     HasSubstr("--model MODEL/transformer/FILE.gguf")));
 }
 
 TEST(WeightFolderTest, QuantizedWeightsAreRefusedByTheNameOfTheirForm) {

@@ -18,8 +18,9 @@ Engine::Engine(const WorkerRank& place) : Engine(place, [](const std::string& na
 Engine::Engine(const WorkerRank& place, DeviceOpener open_device)
     : place_(place), loader_(place_, guard_, std::move(open_device)) {}
 
-absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& model) {
-  return ModelLoader::Describe(model);
+absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& model,
+                                                           const control::ComponentFiles& files) {
+  return ModelLoader::Describe(model, files);
 }
 
 absl::StatusOr<control::DeviceIdentity> Engine::Identify(const std::string& device) {

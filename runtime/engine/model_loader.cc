@@ -66,8 +66,9 @@ std::optional<control::DeviceMemory> MemoryOf(at::Device device) {
 ModelLoader::ModelLoader(const WorkerRank& place, Guard& guard, DeviceOpener open_device)
     : place_(place), guard_(guard), open_device_(std::move(open_device)), mesh_(MeshOf(place.layout)) {}
 
-absl::StatusOr<control::ModelDescription> ModelLoader::Describe(const std::string& model) {
-  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(model));
+absl::StatusOr<control::ModelDescription> ModelLoader::Describe(const std::string& model,
+                                                                const control::ComponentFiles& files) {
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::OpenWith(model, files));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
   ASSIGN_OR_RETURN(const SamplerConfig sampler, ReadSamplerConfig(folder, description.warnings));
@@ -118,7 +119,7 @@ absl::StatusOr<models::LoadRequest> ModelLoader::RequestOf(const control::LoadPa
                                   device_.is_cpu() ? control::DeviceKind::kCpu : control::DeviceKind::kCuda),
       .prompt_cache_bytes = PromptCacheBytes(parameters)};
   if (parameters.blocks_to_swap > 0) {
-    ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model));
+    ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model, parameters.files));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, described));
     const models::WeightShare share =
         ShareOf(mesh_, place_.rank_in_layout(),
@@ -201,7 +202,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
     ranks_->WarmUp(device_);
     return absl::OkStatus();
   }));
-  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::OpenWith(parameters.model, parameters.files));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
   ASSIGN_OR_RETURN(const models::LoadRequest fitted,
@@ -231,7 +232,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                                                                const models::LoadRequest& fitted) const {
   std::optional<LoadedContents> contents;
   if (!parameters.training) {
-    ASSIGN_OR_RETURN(control::ModelDescription described, Describe(parameters.model));
+    ASSIGN_OR_RETURN(control::ModelDescription described, Describe(parameters.model, parameters.files));
     contents.emplace(folder, std::move(described), ranks_->groups().control);
   }
   auto model = std::make_unique<LoadedModel>(LoadedModel{.parameters = parameters,

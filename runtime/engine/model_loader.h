@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
 #include "control/protocol/command_handler.h"
@@ -56,7 +57,8 @@ class ModelLoader final {
   ModelLoader(const WorkerRank& place, Guard& guard, DeviceOpener open_device);
 
   // Reads configurations and the headers of weight files.
-  static absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
+  static absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
+                                                            const control::ComponentFiles& files = {});
 
   // Returns an error if the ranks cannot load a model with these parameters, whatever the model.
   absl::Status Check(const control::LoadParameters& parameters) const;

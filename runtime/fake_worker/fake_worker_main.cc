@@ -112,7 +112,8 @@ class FakeHandler final : public control::CommandHandler {
         segment_(std::move(segment)),
         rank_(rank) {}
 
-  absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override {
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
+                                                     const control::ComponentFiles&) override {
     RETURN_IF_ERROR(Obey("describe"));
     const bool any_model = script_.Has("any-model");
     if (!any_model && !std::ifstream(model + "/model_index.json").good()) {

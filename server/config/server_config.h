@@ -17,6 +17,7 @@
 #include "base/fields/duration_field.h"
 #include "base/fields/fields.h"
 #include "base/log/log_line.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/placement.h"
 #include "server/api/request_limits.h"
 #include "server/config/input_check_config.h"
@@ -77,6 +78,7 @@ constexpr auto FieldsOf(const TlsConfig*) {
 // `count` replicas of one layout of one model.
 struct GroupConfig {
   std::string model;  // empty: the default model
+  control::ComponentFiles files;
   std::string name;
   std::vector<std::string> aliases;
   std::string layout = "auto";
@@ -93,8 +95,8 @@ constexpr auto FieldsOf(const GroupConfig*) {
   using base::Field;
   using G = GroupConfig;
   return std::tuple(
-      Field("model", &G::model, kConfigPath, "Folder of the model, or its known name"),
-      Field("name", &G::name, "The model's name in requests; without it, the folder's name"),
+      Field("model", &G::model, kConfigPath, "Folder of the model, file of its transformer, or its known name"),
+      base::Inline(&G::files), Field("name", &G::name, "The model's name in requests; without it, the folder's name"),
       Field("aliases", &G::aliases,
             "Other names in requests. Groups of one name or alias are replicas, so each name stands for one folder and "
             "one dtype; a configuration that gives a name two of either is refused at start, at SIGHUP and by `tessera "

@@ -14,7 +14,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 }  // namespace
 
-absl::StatusOr<control::ModelDescription> GroupDescriber::DescribeModel(const std::string& folder) {
+absl::StatusOr<control::ModelDescription> GroupDescriber::DescribeModel(const control::LoadParameters& load) {
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group,
                    WorkerGroup::Start({.progress = progress_, .owner = owner_}));
   {
@@ -24,7 +24,7 @@ absl::StatusOr<control::ModelDescription> GroupDescriber::DescribeModel(const st
   }
   absl::Status connected = group->Connect(kTimeout);
   absl::StatusOr<control::ModelDescription> description =
-      connected.ok() ? group->Describe(folder) : absl::StatusOr<control::ModelDescription>(connected);
+      connected.ok() ? group->Describe(load.model, load.files) : absl::StatusOr<control::ModelDescription>(connected);
   if (description.ok()) group->Shutdown().IgnoreError();
   const std::lock_guard lock(mutex_);
   group_ = nullptr;
@@ -42,7 +42,7 @@ absl::StatusOr<DescribedGroup> GroupDescriber::Describe(const ServedGroupOptions
     described.options.load.model = *std::move(folder);
   }
   described.options.files = base::FolderIdentity(described.options.load.model);
-  absl::StatusOr<control::ModelDescription> model = DescribeModel(described.options.load.model);
+  absl::StatusOr<control::ModelDescription> model = DescribeModel(described.options.load);
   if (!model.ok()) return named(model.status());
   described.model = *std::move(model);
   const absl::StatusOr<parallel::Layout> layout = ChooseLayout(

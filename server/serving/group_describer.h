@@ -31,7 +31,7 @@ class GroupDescriber final {
   void Stop();
 
  private:
-  absl::StatusOr<control::ModelDescription> DescribeModel(const std::string& folder);
+  absl::StatusOr<control::ModelDescription> DescribeModel(const control::LoadParameters& load);
 
   const ProgressBounds progress_;
   const std::string owner_;

@@ -316,8 +316,9 @@ PauseBound WorkerGroup::BoundOf(uint64_t sequence) const {
           .predicted = decode == unanswered_decodes_.end() ? absl::ZeroDuration() : prediction_.Decode(decode->second)};
 }
 
-absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model) {
-  absl::StatusOr<control::ModelDescription> description = Call(control::DescribeModel{.model = model});
+absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model,
+                                                                const control::ComponentFiles& files) {
+  absl::StatusOr<control::ModelDescription> description = Call(control::DescribeModel{.model = model, .files = files});
   if (description.ok()) Predict(*description);
   return description;
 }

@@ -22,7 +22,9 @@ using ::testing::HasSubstr;
 
 // Records the commands that it receives and returns the answers set by the test.
 struct Worker final : control::CommandHandler {
-  absl::StatusOr<control::ModelDescription> Describe(const std::string&) override { return description; }
+  absl::StatusOr<control::ModelDescription> Describe(const std::string&, const control::ComponentFiles&) override {
+    return description;
+  }
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override {
     load = parameters;
     return loaded;

@@ -301,8 +301,8 @@ TEST_F(GenerateTest, RefusesOptionsThatAreNotValidWithCode2) {
       {"--crop-top-left", "8", "TOP,LEFT"},
       {"--max-sequence-length", "49", "valid values are 1 to 48"},
       {"--text-encoders", "rank1", "did you mean 'rank0'?"},
-      {"--vae", "gpu", "rank0, cpu, unload"},
-      {"--vae", "sharded", "rank0, cpu, unload"},
+      {"--autoencoder", "gpu", "rank0, cpu, unload"},
+      {"--autoencoder", "sharded", "rank0, cpu, unload"},
       {"--prompt-cache", "1.5", "prompt cache (MiB) is '1.5'"},
       {"--prompt-cache", "1048577", "the nearest is 1048576"},
       {"--prompt-2", "", "empty"},
@@ -333,13 +333,13 @@ TEST_F(GenerateTest, SaysWhichImagesHadTheirPromptInTheCache) {
 }
 
 TEST_F(GenerateTest, RecordsPlacementsForAReplayToUse) {
-  const std::vector<std::string> arguments = {"generate", "x",    "--text-encoders", "cpu", "--vae", "unload",
+  const std::vector<std::string> arguments = {"generate", "x",    "--text-encoders", "cpu", "--autoencoder", "unload",
                                               "-o",       "a.png"};
   ASSERT_EQ(Run(arguments).exit_code, 0);
   const boost::json::object again = EventOf(Events(Run({"replay", "a.png", "--json"}).output), "loaded");
   EXPECT_EQ(again.at("text_encoders").as_string(), "cpu");
   EXPECT_EQ(again.at("autoencoder").as_string(), "unload");
-  const std::vector<std::string> other = {"replay", "a.png", "--json", "--vae", "rank0"};
+  const std::vector<std::string> other = {"replay", "a.png", "--json", "--autoencoder", "rank0"};
   EXPECT_EQ(EventOf(Events(Run(other).output), "loaded").at("autoencoder").as_string(), "rank0");
 }
 

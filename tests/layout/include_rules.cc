@@ -67,7 +67,8 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
        {"server", "models/adapters/plan", "control", "parallel/remote", "parallel/segment", "parallel/plan", "base"}},
       // It is installed without the rest, for other programs.
       {"client/sdk", {"client/sdk", "base"}},
-      {"client", {"client", "client/sdk", "server", "control", "parallel/segment", "parallel/plan", "base"}},
+      {"client",
+       {"client", "client/sdk", "server", "control", "models/weights", "parallel/segment", "parallel/plan", "base"}},
   };
   return *rooms;
 }

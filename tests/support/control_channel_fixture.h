@@ -31,7 +31,7 @@ namespace tessera::control {
 // Answers every command and records it.
 class RecordingHandler : public CommandHandler {
  public:
-  absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
+  absl::StatusOr<ModelDescription> Describe(const std::string& model, const control::ComponentFiles&) override {
     Record("describe " + model);
     if (model == "throws") throw std::runtime_error("bad\nsecond line");
     if (model == "exhausted") throw std::bad_alloc();

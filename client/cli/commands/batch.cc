@@ -419,6 +419,7 @@ CommandRun AddBatch(CLI::App& app) {
   AddText(app, {"input", "JSON lines, CSV or a prompt a line; - reads standard input", "IN"}, options->input);
   AddText(app, {"-o,--out", "Folder of the run: a new one, or that of a run to continue it", "DIR"}, options->output);
   AddModelOption(app, options->model);
+  AddComponentOptions(app, options->model.files);
   BeginGroup(app, "Run");
   AddText(app, {"--format", "Form of the input (default: by the name, else by the first byte)", "jsonl|csv|txt"},
           options->format);

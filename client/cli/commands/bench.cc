@@ -79,7 +79,8 @@ class Bench {
 
     ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> session,
                      At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
-    ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, session->Describe(placement.model)));
+    ASSIGN_OR_RETURN(control::ModelDescription description,
+                     At(Stage::kModel, session->Describe(placement.model, placement.files)));
     request.prompt = server::ProbePrompt(description);
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description));
     ASSIGN_OR_RETURN(const server::ProbePictures made_up, server::ProbePictures::For(description.pictures));
@@ -186,6 +187,7 @@ class Bench {
 CommandRun AddBench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   AddModelOption(app, options->model);
+  AddComponentOptions(app, options->model.files);
   BeginGroup(app, "Image");
   AddText(app, {"-s,--size", "Size in pixels: WIDTHxHEIGHT (default: the model's)", "WxH"}, options->size);
   AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);

@@ -81,7 +81,7 @@ class Generation {
     }
 
     ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
-    ASSIGN_OR_RETURN(description_, At(Stage::kModel, session_->Describe(placement_.model)));
+    ASSIGN_OR_RETURN(description_, At(Stage::kModel, session_->Describe(placement_.model, placement_.files)));
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
     ASSIGN_OR_RETURN(control::JobParameters job, JobOf(*std::move(request)));
     RETURN_IF_ERROR(OpenAdapterFiles(job.adapters));
@@ -286,6 +286,7 @@ ExitCode Generate(const GenerateOptions& options, Interrupts& interrupts) {
 CommandRun AddGenerate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   AddModelOption(app, options->model);
+  AddComponentOptions(app, options->model.files);
   AddGenerationOptions(app, options->generation);
   AddPictureOptions(app, options->pictures);
   AddPlacementOptions(app, options->model);

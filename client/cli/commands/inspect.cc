@@ -7,16 +7,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/files/path_state.h"
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/weights_report.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/prompt_options_json.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/session/model_options.h"
 #include "control/model/model_description.h"
+#include "models/weights/file_kind.h"
 #include "server/api/unused_parameters.h"
 #include "server/image/image_file.h"
 #include "server/metadata/parameters_text.h"
@@ -188,9 +191,14 @@ absl::Status InspectModel(const InspectOptions& options, Interrupts& interrupts)
   return session->Close();
 }
 
+// Whether the target is a file of weights and not a model's folder.
+bool IsWeightsFile(const std::string& target) { return models::IsCheckpointName(target) && base::IsFile(target); }
+
 ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {
   const bool is_image = LooksLikeImage(FirstBytes(options.target));
-  const absl::Status status = is_image ? InspectImage(options) : InspectModel(options, interrupts);
+  const absl::Status status = is_image                        ? InspectImage(options)
+                              : IsWeightsFile(options.target) ? ReportWeights(options.target, options.json)
+                                                              : InspectModel(options, interrupts);
   if (status.ok()) return ExitCode::kOk;
   const Stage stage = is_image ? Stage::kOptions : Stage::kModel;
   return Finish(MakeReporter({.json = options.json, .quiet = true}), interrupts, At(stage, status));
@@ -200,9 +208,11 @@ ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {
 
 CommandRun AddInspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
-  AddText(app,
-          {"target", "Model folder, name of a known model, or image file (default: the embedded model)", "MODEL|IMAGE"},
-          options->target);
+  AddText(
+      app,
+      {"target", "Model folder, name of a known model, file of weights, or image file (default: the embedded model)",
+       "MODEL|FILE|IMAGE"},
+      options->target);
   AddModelFoldersOption(app, options->model.model_folders);
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);

@@ -237,6 +237,7 @@ class Layouts {
 CommandRun AddLayouts(CLI::App& app) {
   auto options = std::make_shared<LayoutsOptions>();
   AddModelOption(app, options->model);
+  AddComponentOptions(app, options->model.files);
   AddText(app,
           {.names = "--ranks", .help = "Worker processes that share an image, 1 to 8", .type = "N", .required = true},
           options->model.ranks);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
@@ -32,7 +33,7 @@ constexpr absl::Duration kShownEvery = absl::Milliseconds(500);
 constexpr int64_t kMaxStallSeconds = 3600;
 
 struct PullCommandOptions {
-  std::string model, revision = "main", timeout;
+  std::string model, revision = "main", timeout, only;
   bool dry_run = false, json = false, quiet = false;
 };
 
@@ -120,6 +121,7 @@ class PullReport {
       std::printf("%s\n", plan.snapshot.c_str());
     } else {
       std::printf("folder          %s\n", plan.snapshot.c_str());
+      if (!options_.only.empty()) return;
       std::printf("use it with     tessera generate \"a small cactus\" --model %s\n",
                   plan.model.revision == "main" ? plan.model.name.c_str() : plan.snapshot.c_str());
     }
@@ -165,6 +167,7 @@ absl::StatusOr<absl::Duration> StallOf(const std::string& typed) {
 absl::Status Pull(const PullCommandOptions& options, const Interrupts& interrupts, PullReport& report) {
   PullOptions pull = {.dry_run = options.dry_run};
   ASSIGN_OR_RETURN(pull.model.name, ModelToPull(options.model));
+  pull.only = absl::StrSplit(options.only, ',', absl::SkipEmpty());
   pull.model.revision = options.revision;
   RETURN_IF_ERROR(CheckRevision(options.revision));
   ASSIGN_OR_RETURN(pull.stall, StallOf(options.timeout));
@@ -198,6 +201,10 @@ CommandRun AddPull(CLI::App& app) {
            .required = true},
           options->model);
   AddText(app, {"--revision", "Branch, tag or commit (default: main)", "REVISION"}, options->revision);
+  AddText(
+      app,
+      {"--only", "Components, separated by commas, such as text_encoder_2,tokenizer_2 (default: all)", "COMPONENTS"},
+      options->only);
   AddText(app, {"--timeout", "Seconds without a byte after which a connection is made again (default: 30)", "SECONDS"},
           options->timeout);
   AddFlag(app, "--dry-run", "Only show size, licence and commit", options->dry_run);

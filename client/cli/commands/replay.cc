@@ -331,6 +331,7 @@ CommandRun AddReplay(CLI::App& app) {
   AddTexts(app, {"--image", "File of a picture that the image was made from", "FILE"}, options->pictures.images);
   AddText(app, {"--mask", "File of its mask", "FILE"}, options->pictures.mask);
   AddModelOption(app, options->model);
+  AddComponentOptions(app, options->model.files);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);

@@ -197,6 +197,7 @@ class Verify {
 CommandRun AddVerify(CLI::App& app) {
   auto options = std::make_shared<VerifyOptions>();
   AddModelOption(app, options->model);
+  AddComponentOptions(app, options->model.files);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   BeginGroup(app, "Images");

@@ -1,15 +1,14 @@
 #include "client/cli/models/hub_cache.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "base/files/hub_folders.h"
 #include "base/text/hub_name.h"
 #include "control/model/pipelines.h"
 
@@ -49,36 +48,6 @@ bool IsFolder(const fs::path& path) {
 
 }  // namespace
 
-std::string PathInEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  std::string text = value == nullptr ? "" : value;
-  const char* home = std::getenv("HOME");
-  if ((text == "~" || text.starts_with("~/")) && home != nullptr) text.replace(0, 1, home);
-  return text;
-}
-
-std::string HubHomeFolder() {
-  if (const std::string folder = PathInEnvironment("HF_HOME"); !folder.empty()) return folder;
-  for (const auto& [variable, below] :
-       {std::pair("XDG_CACHE_HOME", "huggingface"), std::pair("HOME", ".cache/huggingface")}) {
-    if (const std::string folder = PathInEnvironment(variable); !folder.empty()) return fs::path(folder) / below;
-  }
-  return "";
-}
-
-std::string HubCacheFolder() {
-  for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
-    if (const std::string cache = PathInEnvironment(variable); !cache.empty()) return cache;
-  }
-  const std::string home = HubHomeFolder();
-  return home.empty() ? "" : home + "/hub";
-}
-
-std::string HubModelFolder(const std::string& cache, const std::string& name) {
-  std::string folder = absl::StrCat(base::kHubFolderPrefix, name);
-  return fs::path(cache) / folder.replace(folder.find('/'), 1, "--");
-}
-
 absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::string& name) {
   const fs::path snapshots = fs::path(folder) / "snapshots";
   fs::path snapshot;
@@ -107,8 +76,8 @@ absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::str
 }
 
 absl::StatusOr<std::string> FindInHubCache(const std::string& name) {
-  const std::string cache = HubCacheFolder();
-  const std::string folder = HubModelFolder(cache, name);
+  const std::string cache = base::HubCacheFolder();
+  const std::string folder = base::HubModelFolder(cache, name);
   if (cache.empty() || !IsFolder(folder)) {
     return absl::NotFoundError(absl::StrCat("model '", name, "' is neither a folder nor in the hub's cache",
                                             cache.empty() ? "" : absl::StrCat(" '", cache, "'"),

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/files/hub_folders.h"
 #include "base/text/hub_name.h"
 #include "client/cli/models/hub_cache.h"
 #include "client/cli/models/published_models.h"
@@ -106,7 +107,7 @@ std::vector<KnownModel> KnownModels(const std::string& folders) {
   }
   AddModelsOf(Environment("TESSERA_MODELS"), models);
   AddModelsOf(folders, models);
-  AddModelsOf(HubCacheFolder(), models);
+  AddModelsOf(base::HubCacheFolder(), models);
   return models;
 }
 

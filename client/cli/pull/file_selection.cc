@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/files/file.h"
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
@@ -113,18 +114,25 @@ absl::StatusOr<PipelineIndex> ParsePipelineIndex(std::string_view json) {
   return parsed;
 }
 
-absl::StatusOr<FileSelection> SelectFiles(const HubListing& listing, const PipelineIndex& index) {
+absl::StatusOr<FileSelection> SelectFiles(const HubListing& listing, const PipelineIndex& index,
+                                          const std::vector<std::string>& only) {
+  for (const std::string& component : only) {
+    if (std::ranges::find(index.components, component) != index.components.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("only is ", base::Quote(component), "; the model's components are ",
+                                                   absl::StrJoin(index.components, ", ")));
+  }
   FileSelection selection;
   std::map<std::string, std::map<std::string, const HubFile*>> folders;
   for (const HubFile& file : listing.files) {
     const size_t slash = file.path.find('/');
     if (slash == std::string::npos) {
+      if (!only.empty() && file.path == kIndexFile) continue;
       if (IsKeptAtTheRoot(file.path) && file.size <= kMaxSmallFileBytes) selection.files.push_back(file);
     } else if (file.path.find('/', slash + 1) == std::string::npos) {
       folders[file.path.substr(0, slash)][file.path.substr(slash + 1)] = &file;
     }
   }
-  for (const std::string& component : index.components) {
+  for (const std::string& component : only.empty() ? index.components : only) {
     const auto folder = folders.find(component);
     if (folder == folders.end()) {
       return absl::NotFoundError(

@@ -26,7 +26,10 @@ struct FileSelection {
 
 // Returns the licence, the model card and model_index.json, and of each component its small files and its weights once,
 // as models/weights/weight_folder.h looks for them: safetensors of full precision, else the fp16 or bf16 variant, else
-// pickles. NOT_FOUND names a component of which the repository has nothing.
-absl::StatusOr<FileSelection> SelectFiles(const HubListing& listing, const PipelineIndex& index);
+// pickles. If `only` names components, only theirs are returned, without model_index.json, because the folder is then
+// no whole model. NOT_FOUND names a component of which the repository has nothing, INVALID_ARGUMENT one that the
+// pipeline does not have.
+absl::StatusOr<FileSelection> SelectFiles(const HubListing& listing, const PipelineIndex& index,
+                                          const std::vector<std::string>& only = {});
 
 }  // namespace tessera::client

@@ -45,6 +45,21 @@ TEST(FileSelectionTest, TakesTheWeightsOfFluxOnceWithTheLicenceAndWithoutTheFile
                                    "transformer/diffusion_pytorch_model.safetensors.index.json"));
 }
 
+TEST(FileSelectionTest, TakesOnlyTheNamedComponentsAndNoIndexOfAModelThatIsNotWhole) {
+  const HubListing listing = Listing({"LICENSE.md", "model_index.json", "tokenizer_2/spiece.model", "vae/config.json",
+                                      "vae/diffusion_pytorch_model.safetensors"});
+  const PipelineIndex index = {.class_name = "P", .components = {"tokenizer_2", "vae"}};
+  const auto selection = SelectFiles(listing, index, {"tokenizer_2"});
+  ASSERT_TRUE(selection.ok()) << selection.status();
+  std::vector<std::string> names;
+  for (const HubFile& file : selection->files) names.push_back(file.path);
+  EXPECT_THAT(names, UnorderedElementsAre("LICENSE.md", "tokenizer_2/spiece.model"));
+  const absl::Status unknown = SelectFiles(listing, index, {"tokenizer_3"}).status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown.message()),
+              HasSubstr("\"tokenizer_3\"; the model's components are tokenizer_2, vae"));
+}
+
 TEST(FileSelectionTest, TakesAVariantOnlyWhereThereIsNothingElse) {
   EXPECT_THAT(
       Selected({"vae/diffusion_pytorch_model.fp16.safetensors", "vae/diffusion_pytorch_model.safetensors"}, {"vae"}),

@@ -8,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "base/files/hub_folders.h"
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
-#include "client/cli/models/hub_cache.h"
 #include "client/cli/pull/web_url.h"
 
 namespace tessera::client {
@@ -42,8 +42,8 @@ absl::StatusOr<std::string> ReadToken() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
     if (const std::string token = Variable(name); !token.empty()) return CheckedToken(token, name);
   }
-  std::string path = PathInEnvironment("HF_TOKEN_PATH");
-  if (path.empty() && !HubHomeFolder().empty()) path = absl::StrCat(HubHomeFolder(), "/token");
+  std::string path = base::PathInEnvironment("HF_TOKEN_PATH");
+  if (path.empty() && !base::HubHomeFolder().empty()) path = absl::StrCat(base::HubHomeFolder(), "/token");
   if (path.empty()) return "";
   const std::string text = base::ReadSmallFile(path, kMaxTokenBytes).value_or("");
   return CheckedToken(std::string(absl::StripAsciiWhitespace(text)), absl::StrCat("the token file ", path));
@@ -55,7 +55,7 @@ absl::StatusOr<HubSettings> ReadHubSettings() {
   if (IsSet("HF_HUB_OFFLINE")) {
     return absl::InvalidArgumentError("HF_HUB_OFFLINE forbids downloads; unset it to download a model");
   }
-  HubSettings settings = {.endpoint = Variable("HF_ENDPOINT"), .cache = HubCacheFolder()};
+  HubSettings settings = {.endpoint = Variable("HF_ENDPOINT"), .cache = base::HubCacheFolder()};
   if (settings.endpoint.empty()) settings.endpoint = kDefaultEndpoint;
   while (settings.endpoint.ends_with('/')) settings.endpoint.pop_back();
   const absl::StatusOr<WebUrl> endpoint = ParseWebUrl(settings.endpoint);

@@ -13,9 +13,9 @@
 #include "absl/strings/str_split.h"
 #include "base/files/atomic_file.h"
 #include "base/files/file_descriptor.h"
+#include "base/files/hub_folders.h"
 #include "base/macros/status_macros.h"
 #include "base/text/hub_name.h"
-#include "client/cli/models/hub_cache.h"
 
 namespace tessera::client {
 namespace {
@@ -63,7 +63,7 @@ absl::Status ReplaceByLink(int folder, const std::string& name, const std::strin
 }  // namespace
 
 absl::StatusOr<ModelCache> ModelCache::Open(const std::string& cache, const std::string& name, const PullHooks& hooks) {
-  const std::string folder = HubModelFolder(cache, name);
+  const std::string folder = base::HubModelFolder(cache, name);
   const std::string locks = absl::StrCat(cache, "/.locks/", fs::path(folder).filename().string());
   RETURN_IF_ERROR(MakeFolders(locks));
   bool is_announced = false;

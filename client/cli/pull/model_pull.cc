@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/hub_folders.h"
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/models/hub_cache.h"
 #include "client/cli/models/published_models.h"
 #include "client/cli/pull/blob_downloads.h"
 #include "client/cli/pull/file_selection.h"
@@ -86,8 +86,8 @@ absl::StatusOr<PullPlan> PullModel(const HubSettings& settings, const PullOption
   if (const std::string problem = control::PipelineProblem(index.class_name); !problem.empty()) {
     return At(Stage::kModel, absl::FailedPreconditionError(absl::StrCat(options.model.name, ": ", problem)));
   }
-  ASSIGN_OR_RETURN(const FileSelection selection, At(Stage::kModel, SelectFiles(listing, index)));
-  const std::string folder = HubModelFolder(settings.cache, options.model.name);
+  ASSIGN_OR_RETURN(const FileSelection selection, At(Stage::kModel, SelectFiles(listing, index, options.only)));
+  const std::string folder = base::HubModelFolder(settings.cache, options.model.name);
   PullPlan plan = Planned(options, folder, listing, index, selection);
   options.on_plan(plan);
   if (options.dry_run) return plan;

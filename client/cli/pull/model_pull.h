@@ -31,7 +31,8 @@ struct PullPlan {
 
 struct PullOptions {
   HubModel model;
-  bool dry_run = false;  // ends after the plan
+  std::vector<std::string> only = {};  // components; empty: the whole model
+  bool dry_run = false;                // ends after the plan
   absl::Duration stall = absl::Seconds(30);
   std::function<void(const PullPlan&)> on_plan;
   std::function<void(uint64_t bytes)> on_bytes;  // so many more bytes are there

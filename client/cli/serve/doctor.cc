@@ -158,7 +158,7 @@ class Doctor {
     if (layout->ranks() == 1) return Report({.what = what, .found = text});
     const auto session = WorkerSession::Start({.layout = *layout}, interrupts_);
     absl::Status started = session.status();
-    if (session.ok()) started = (*session)->Describe(served.load.model).status();
+    if (session.ok()) started = (*session)->Describe(served.load.model, served.load.files).status();
     if (!started.ok()) {
       return Report({Health::kFailed, what, absl::StrCat(text, ": ", std::string(started.message())),
                      "allow shared memory (memfd) and that many processes"});

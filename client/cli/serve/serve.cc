@@ -33,6 +33,7 @@
 #include "client/cli/serve/supervised_server.h"
 #include "client/cli/session/model_options.h"
 #include "control/fakes/fake_script.h"
+#include "control/parameters/component_files.h"
 #include "server/api/generation_request.h"
 #include "server/calls/process_metrics.h"
 #include "server/config/config_change.h"
@@ -66,6 +67,7 @@ struct ServeOptions {
   std::string model, adapter_folder, host, port, keys_file, log_level;  // override the configuration
   bool allow_anonymous = false;
   std::string model_folders;
+  control::ComponentFiles files;
   std::string fake_script;
   std::string trace;
   std::string die_at;
@@ -249,7 +251,14 @@ class Serve {
     absl::StatusOr<server::ServerConfig> config =
         options_.config.empty() ? server::ReadServerConfig("") : server::LoadServerConfig(options_.config);
     if (!config.ok()) return config;
-    if (!options_.model.empty()) config->groups = {server::GroupConfig{.model = options_.model}};
+    if (options_.model.empty() && !options_.files.empty()) {
+      return absl::InvalidArgumentError(
+          "--text-encoder, --vae and --tokenizer name components of the model that --model names; a configuration has "
+          "keys of its groups for them");
+    }
+    if (!options_.model.empty()) {
+      config->groups = {server::GroupConfig{.model = options_.model, .files = options_.files}};
+    }
     if (!options_.host.empty()) config->listen.http.address = options_.host;
     if (!options_.port.empty()) {
       ASSIGN_OR_RETURN(const int64_t port, ParseInteger("port", options_.port));
@@ -397,9 +406,10 @@ CommandRun AddServe(CLI::App& app) {
   AddText(app, {"-c,--config", "Configuration, see docs/serve.md (default: the embedded model on loopback)", "FILE"},
           options->config);
   AddText(app,
-          {"--model", "Serve this model on this machine's CPU, without a configuration", "FOLDER|NAME",
+          {"--model", "Serve this model on this machine's CPU, without a configuration", "FOLDER|FILE|NAME",
            /*required=*/false, /*may_be_empty=*/false, "--config"},
           options->model);
+  AddComponentOptions(app, options->files);
   AddText(
       app,
       {"--adapter-folder",

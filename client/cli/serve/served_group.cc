@@ -64,6 +64,7 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
     group.warmup.push_back(size);
   }
   group.load.model = *folder;
+  group.load.files = config.files;
   group.load.placement = config.placement;
   for (const std::string& device : config.devices) {
     ASSIGN_OR_RETURN(group.load.dtype, server::ServedDtype(config.dtype, control::DeviceOnItsHost(device)));

@@ -62,9 +62,23 @@ absl::StatusOr<control::Placement> ReadPlacement(const ModelOptions& options) {
 
 void AddModelOption(CLI::App& app, ModelOptions& options) {
   BeginGroup(app, "Model");
-  AddText(app, {"-m,--model", "Model folder, or the name of a known model (default: the embedded one)", "MODEL"},
+  AddText(app,
+          {"-m,--model", "Model folder, file of a transformer, or name of a known model (default: the embedded one)",
+           "MODEL"},
           options.model);
   AddModelFoldersOption(app, options.model_folders);
+}
+
+void AddComponentOptions(CLI::App& app, control::ComponentFiles& files) {
+  const auto add = [&app]<class Value>(const auto& field, Value& value) {
+    const std::string option = PlacementOption(field.name);
+    if constexpr (std::is_same_v<Value, std::string>) {
+      AddText(app, {option.c_str(), field.help, "FILE|FOLDER"}, value);
+    } else {
+      AddTexts(app, {option.c_str(), field.help, "FILE|FOLDER"}, value);
+    }
+  };
+  base::ForEachField(add, files);
 }
 
 void AddModelFoldersOption(CLI::App& app, std::string& folders) {
@@ -134,11 +148,14 @@ void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
 }
 
 std::string PlacementOption(const std::string& field) {
-  return field == "autoencoder" ? "--vae" : absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
+  return absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
 }
 
 std::string LocalOption(const ModelOptions& options) {
-  std::vector<std::pair<std::string, bool>> typed = {{"--models-dir", !options.model_folders.empty()},
+  std::vector<std::pair<std::string, bool>> typed = {{"--text-encoder", !options.files.text_encoders.empty()},
+                                                     {"--vae", !options.files.autoencoder.empty()},
+                                                     {"--tokenizer", !options.files.tokenizer.empty()},
+                                                     {"--models-dir", !options.model_folders.empty()},
                                                      {"--dtype", !options.dtype.empty()},
                                                      {"--device", !options.device.empty()}};
   control::Placement placement;
@@ -159,6 +176,7 @@ std::string LocalOption(const ModelOptions& options) {
 absl::StatusOr<control::LoadParameters> RequestedLoad(const ModelOptions& options, const std::string& path) {
   control::LoadParameters load;
   load.model = path;
+  load.files = options.files;
   if (!options.device.empty()) load.device = options.device;
   ASSIGN_OR_RETURN(load.dtype, server::ServedDtype(options.dtype, load.device));
   ASSIGN_OR_RETURN(load.placement, ReadPlacement(options));

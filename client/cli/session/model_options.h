@@ -10,6 +10,7 @@
 #include "base/fields/fields.h"
 #include "client/cli/command_line.h"
 #include "client/cli/session/worker_session.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/placement.h"
 #include "server/workers/layout_choice.h"
 
@@ -40,6 +41,7 @@ struct ModelOptions {
   }
 
   std::string model;
+  control::ComponentFiles files;
   std::string model_folders;
   std::string dtype;
   std::string device;
@@ -53,6 +55,7 @@ struct ModelOptions {
 };
 
 void AddModelOption(CLI::App& app, ModelOptions& options);
+void AddComponentOptions(CLI::App& app, control::ComponentFiles& files);
 void AddModelFoldersOption(CLI::App& app, std::string& folders);
 void AddDeviceOptions(CLI::App& app, ModelOptions& options);
 void AddPlacementOptions(CLI::App& app, ModelOptions& options);  // includes those of AddDeviceOptions
@@ -60,7 +63,7 @@ void AddLayoutOptions(CLI::App& app, ModelOptions& options);
 void AddCertifyOption(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 
-// Returns the option for a field of control::Placement, such as "--vae".
+// Returns the option for a field of control::Placement, such as "--autoencoder".
 std::string PlacementOption(const std::string& field);
 
 // Returns the first typed option that controls how this machine generates an image; empty if none was typed.

@@ -86,7 +86,7 @@ TEST(ModelOptionsTest, RefusesThreadsOutOfRange) {
 
 TEST(ModelOptionsTest, TheFirstTypedOptionOfThisMachineIsNamed) {
   EXPECT_EQ(LocalOption(ModelOptions()), "");
-  EXPECT_EQ(LocalOption(Typing(&control::Placement::autoencoder, "cpu")), "--vae");
+  EXPECT_EQ(LocalOption(Typing(&control::Placement::autoencoder, "cpu")), "--autoencoder");
   EXPECT_EQ(LocalOption(Typing(&control::Placement::offload, "never")), "--offload");
   ModelOptions streamed;
   for (ModelOptions::Typed& typed : streamed.placement) typed.flag = true;

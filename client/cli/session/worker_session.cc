@@ -159,8 +159,9 @@ absl::StatusOr<control::DeviceIdentity> WorkerSession::IdentifyAlone(const Optio
   return identity;
 }
 
-absl::StatusOr<control::ModelDescription> WorkerSession::Describe(const std::string& model) {
-  absl::StatusOr<control::ModelDescription> description = group_->Describe(model);
+absl::StatusOr<control::ModelDescription> WorkerSession::Describe(const std::string& model,
+                                                                  const control::ComponentFiles& files) {
+  absl::StatusOr<control::ModelDescription> description = group_->Describe(model, files);
   if (!description.ok()) return Explain(description.status(), "the model was being read");
   return description;
 }

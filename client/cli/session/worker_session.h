@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/cli/interrupts.h"
+#include "control/parameters/component_files.h"
 #include "server/workers/worker_group.h"
 
 namespace tessera::client {
@@ -40,7 +41,8 @@ class WorkerSession {
   static absl::StatusOr<control::DeviceIdentity> IdentifyAlone(const Options& options, Interrupts& interrupts,
                                                                const control::LoadParameters& load, int ranks);
 
-  absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
+                                                     const control::ComponentFiles& files = {});
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
 
   // Callbacks while an image is generated. Any may be empty.

@@ -1,4 +1,4 @@
-#include "base/text/shell_word.h"
+#include "base/text/path_text.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/json/json.h"
 
 namespace tessera::base {
+
+std::string QuotePath(std::string_view path) { return Quote(path, std::string::npos); }
 
 std::string ShellWord(std::string_view path) {
   const auto is_plain = [](unsigned char c) {

@@ -1,0 +1,62 @@
+// A model made of single files: the transformer's file, and for every other component of its pipeline the part of that
+// file, a file or folder that the user names, one that lies beside it, or one of the hub's cache. LibTorch-free.
+//
+// What no file holds is published: the pipeline's components and the scheduler's configuration follow from the
+// transformer's family and variant. Variants that the weights do not tell apart (Z-Image and its Turbo, klein and its
+// base model, Qwen-Image and its Edit) are told apart by the file's name.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/json/json.h"
+#include "control/parameters/component_files.h"
+#include "models/weights/file_kind.h"
+
+namespace tessera::models {
+
+// Where one component of a model is.
+struct ComponentSource {
+  std::string path;                       // a folder, or a file
+  std::optional<FilePart> part = {};      // of a file: the part that is the component
+  std::optional<base::Json> config = {};  // present if the component has no configuration file
+  std::string config_text = {};           // of `config`
+};
+
+// A component that was not found.
+struct MissingPart {
+  std::string component;   // "text_encoder_2"
+  std::string class_name;  // "T5EncoderModel"
+  std::string option;      // of the command line: "--text-encoder"
+};
+
+struct SingleModel {
+  std::string index;  // the text of its model_index.json
+  std::string base;   // the published model "ORG/NAME" whose other components are right for it
+  std::map<std::string, ComponentSource> sources = {};  // by component
+  std::vector<MissingPart> missing = {};
+};
+
+// Assembles the model of the transformer in `path`. Components that are nowhere are in `missing`. Returns the errors of
+// ReadFileKind and CheckUsable, FailedPrecondition for a file without a transformer, and InvalidArgument for a given
+// part that fits no component, for several files beside it that fit one component, and if the file's name does not tell
+// its variant.
+absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control::ComponentFiles& given);
+
+// Returns the error for a model that lacks components: each with its option, and the command that downloads them.
+absl::Status MissingPartsError(const SingleModel& model, const std::string& path);
+
+// Returns the sources of given components for the components of a model: by component. `classes` are the model's
+// components and their classes. InvalidArgument for a part that fits none or of which there are two for one.
+absl::StatusOr<std::map<std::string, ComponentSource>> SourcesOf(const control::ComponentFiles& given,
+                                                                 const std::map<std::string, std::string>& classes);
+
+// Returns the file as the source of a component: checks that it holds such a part, without a configuration. `path` must
+// be a file.
+absl::StatusOr<ComponentSource> FileSource(const std::string& path, const std::string& component,
+                                           const std::string& class_name);
+
+}  // namespace tessera::models
