@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
+#include "control/parameters/placement.h"
 #include "control/training/config.h"
 
 namespace tessera::control {
@@ -30,6 +31,14 @@ absl::Status CheckDistillation(const TrainConfig& config, const ModelDescription
       config.network.type == NetworkType::kLora ? "set train.assistant_adapter to the adapter that was made for this, "
                                                 : "",
       "or consent with train.break_distillation: true"));
+}
+
+absl::Status CheckStorage(const TrainConfig& config, const ModelDescription& model) {
+  const std::string storage = StorageText(model, WeightStorage::kStored);
+  if (config.network.type != NetworkType::kFull || storage.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("model has weights in ", storage,
+                                                 ", which full fine-tuning cannot change; train the model's files in "
+                                                 "bf16, or an adapter with network.type: lora"));
 }
 
 }  // namespace tessera::control

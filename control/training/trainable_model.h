@@ -1,4 +1,4 @@
-// CheckTrainable and CheckDistillation say which models can be trained. Pure.
+// CheckTrainable, CheckDistillation and CheckStorage say which models can be trained. Pure.
 #pragma once
 
 #include "absl/status/status.h"
@@ -17,5 +17,9 @@ absl::Status CheckTrainable(const PictureRules& pictures);
 // train.assistant_adapter, and with train.break_distillation everything may be. An assistant adapter is refused for
 // other models, which need none.
 absl::Status CheckDistillation(const TrainConfig& config, const ModelDescription& model);
+
+// INVALID_ARGUMENT for full fine-tuning of a model whose files hold quantized weights, which cannot change. An adapter
+// can be trained on them.
+absl::Status CheckStorage(const TrainConfig& config, const ModelDescription& model);
 
 }  // namespace tessera::control

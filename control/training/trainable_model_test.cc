@@ -53,5 +53,16 @@ TEST(CheckDistillationTest, AllWeightsHaveNoAssistant) {
               HasSubstr("train.assistant_adapter is 'd'; only an adapter is trained with one"));
 }
 
+TEST(CheckStorageTest, QuantizedWeightsCannotBeFineTunedInFull) {
+  ModelDescription model;
+  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .quantization = "Q4_K, Q6_K"}};
+  TrainConfig config;
+  EXPECT_TRUE(CheckStorage(config, model).ok()) << "an adapter";
+  config.network.type = NetworkType::kFull;
+  EXPECT_THAT(std::string(CheckStorage(config, model).message()), HasSubstr("model has weights in Q4_K, Q6_K, which"));
+  model.components[0].quantization.clear();
+  EXPECT_TRUE(CheckStorage(config, model).ok());
+}
+
 }  // namespace
 }  // namespace tessera::control

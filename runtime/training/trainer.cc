@@ -52,6 +52,7 @@ constexpr int64_t kEvaluationEpoch = -1;
 absl::Status CheckSupported(const control::TrainConfig& config, const TrainedModel& model) {
   RETURN_IF_ERROR(control::CheckTrainable(model.description.pictures));
   RETURN_IF_ERROR(control::CheckDistillation(config, model.description));
+  RETURN_IF_ERROR(control::CheckStorage(config, model.description));
   RETURN_IF_ERROR(control::CheckBlocksToSwap(config, model.description));
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,

@@ -131,6 +131,7 @@ class TrainingRun {
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, load_.model)));
     RETURN_IF_ERROR(control::CheckTrainable(description_.pictures));
     RETURN_IF_ERROR(control::CheckDistillation(config_, description_));
+    RETURN_IF_ERROR(control::CheckStorage(config_, description_));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(config_, description_));
     RETURN_IF_ERROR(control::CheckPredictionType(config_, description_));
     RETURN_IF_ERROR(control::CheckTargetModules(config_, description_));
