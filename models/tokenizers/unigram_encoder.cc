@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 // How much lower the score of an unknown character is than that of the least probable piece.
-constexpr float kUnknownPenalty = 10.0f;
+constexpr float kUnknownTokenPenalty = 10.0f;
 
 size_t CharacterLength(char first) {
   const int ones = std::countl_one(static_cast<unsigned char>(first));
@@ -104,7 +104,7 @@ struct Node {
 // Returns the best path to every position of the text. Scores are rounded like in the library, so that near ties are
 // decided the same way: the sums for a piece are compared in double and stored in float.
 std::vector<Node> BestPaths(const SentencePieceModel& model, std::string_view text) {
-  const float unknown_score = model.lowest_score() - kUnknownPenalty;
+  const float unknown_score = model.lowest_score() - kUnknownTokenPenalty;
   std::vector<Node> nodes(text.size() + 1);
   for (size_t begin = 0; begin < text.size();) {
     const float score_here = nodes[begin].score;

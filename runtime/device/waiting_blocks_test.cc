@@ -104,13 +104,17 @@ TEST_P(WaitingBlocksTest, APassBringsEachBlockAtMostOnceAndAheadOfItsUse) {
         const int64_t before = PretendDeviceCopies().issued;
         for (int block = 0; block < blocks(); ++block) {
           const models::BroughtPart part(&weights, block);
-          if (buffers == 2) EXPECT_GT(PretendDeviceCopies().under_way, 0) << block;
+          if (buffers == 2) {
+            EXPECT_GT(PretendDeviceCopies().under_way, 0) << block;
+          }
         }
         return PretendDeviceCopies().issued - before;
       };
       pass();
       copies.push_back(pass());
-      if (buffers == 2) EXPECT_EQ(pass(), copies.back());
+      if (buffers == 2) {
+        EXPECT_EQ(pass(), copies.back());
+      }
     };
     runs_.OnRanks({}, at::kBFloat16, count, "", kPretendDevice);
   }
@@ -139,7 +143,9 @@ TEST_P(WaitingBlocksTest, OtherComponentsAreOnTheDeviceOnlyInUse) {
       ASSERT_TRUE(image.ok()) << image.status();
       images.push_back(image->cpu());
       EXPECT_EQ(PretendDeviceBytes() - loaded, static_cast<int64_t>(latents.nbytes() + image->nbytes()));
-      if (parked) EXPECT_LT(loaded - before, bytes_of_resident_);
+      if (parked) {
+        EXPECT_LT(loaded - before, bytes_of_resident_);
+      }
       bytes_of_resident_ = loaded - before;
     };
     runs_.OnRanks({}, at::kBFloat16, decode, "", kPretendDevice);
