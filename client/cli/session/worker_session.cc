@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/loaded.h"
 #include "server/api/field_checks.h"
