@@ -57,6 +57,16 @@ every_seed() {
     ctest --preset "$preset" -j "$jobs" -R '^(job_crash_runs|power_cut_test|rank_faults_test|server_kills_test|shared_queue_kills_test|soak_test|batch_test|remote_batch_test|batch_power_cut_test|train_faults_test)$'
 }
 
+# Every trajectory of the newer families in fp64 on two more layouts than the tests of a build run.
+newer_layouts() {
+  local goldens layout
+  for goldens in tests/golden-newer tests/golden-edit; do
+    for layout in cfg=2,ulysses=2 tensor=2,ring=2; do
+      scripts/golden.sh "$goldens" --layout "$layout" --against-one-rank || return
+    done
+  done
+}
+
 # The tests of code that decides the bits of a picture, and those that every run repeats as on another processor.
 goldens='golden|golden_embedded_model|.*batch_contract.*'
 numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|(denoiser|engine|families|loaded_adapters)_test|.*batch.*|soak_test|server_kills_test"
@@ -108,6 +118,7 @@ if ((long)); then
   gradients="build/$preset/runtime/training/training_test"
   [[ ! -x $gradients ]] || stage "Gradients of every family on every layout" \
     "$gradients" --source=gradient_layouts_test.cc --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
+  [[ $preset != release ]] || stage "Trajectories of the newer families on more layouts" newer_layouts
   nccl="build/$preset/runtime/through_nccl_test"
   [[ ! -x $nccl ]] || stage "Every family on every layout through NCCL" \
     "$nccl" --source=nccl_layouts_test.cc --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'

@@ -66,8 +66,10 @@ ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput&
   if (transformer.joint_text()) {
     rows.push_back(
         PlaceJointText(transformer, prompt_.text.size(1), input.grid, input.reference_grids, input.patches.device()));
+    const int64_t tokens = prompt_.text.size(1);
     conditioning_.references = TokensOf(input.reference_grids);
     conditioning_.has_references = conditioning_.references > 0;
+    conditioning_.attended_references = {.begin = tokens, .end = tokens + conditioning_.references};
   }
   rows.push_back(positions_);
   const Positions joined = Join(rows);

@@ -73,7 +73,10 @@ struct Conditioning {
   at::Tensor text_bias;         // [b, t], added to attention scores over text; undefined if there is none
   int64_t references = 0;       // the last rows of BlockState::text that are tokens of reference pictures
   bool has_references = false;  // whether the pass computes such tokens, on this rank or on another one
-  at::Tensor cos, sin;          // as in Positions; those of joint text come first
+  // The rows of reference tokens in this rank's attention over text and image, directly after those of its text. Tensor
+  // ranks that share the tokens out between products have all of their rows in attention.
+  parallel::TokenSpan attended_references;
+  at::Tensor cos, sin;  // as in Positions; those of joint text come first
 };
 
 class Transformer {

@@ -38,6 +38,10 @@ absl::Status CheckDatasets(const TrainConfig& config) {
     if (config.datasets[i].folder_path.empty()) {
       return Wrong(absl::StrCat(name, ".folder_path is missing; it must be a folder with images"));
     }
+    const std::vector<std::string>& control = config.datasets[i].control_path;
+    if (std::ranges::any_of(control, [](const std::string& folder) { return folder.empty(); })) {
+      return Wrong(absl::StrCat(name, ".control_path has an empty entry; each must be a folder with pictures"));
+    }
     const std::string& extension = config.datasets[i].caption_ext;
     if (extension.empty() || extension.find('/') != std::string::npos) {
       return Wrong(absl::StrCat(name, ".caption_ext is ", base::QuotedValue(extension),
@@ -120,7 +124,7 @@ absl::Status CheckTogether(const TrainConfig& config) {
   if (config.network.type == NetworkType::kLora && config.network.from_scratch) {
     return Wrong("network.from_scratch is true; an adapter needs a trained base, so that network.type must be full");
   }
-  if (config.sample.sample_every > 0 && config.sample.prompts.empty()) {
+  if (config.sample.sample_every > 0 && config.sample.prompts.empty() && config.sample.samples.empty()) {
     return Wrong(absl::StrCat("sample.sample_every is ", config.sample.sample_every,
                               " and sample.prompts is empty; name prompts, or set sample_every to 0"));
   }
@@ -167,14 +171,14 @@ constexpr const char* kMayChange[] = {"model",
                                       "publish.",
                                       "parallelism."};
 // The keys of each of datasets that may change.
-constexpr const char* kMayChangeOfDatasets[] = {"folder_path", "bad_images", "cache_latents_to_disk",
+constexpr const char* kMayChangeOfDatasets[] = {"folder_path", "control_path", "bad_images", "cache_latents_to_disk",
                                                 "cache_text_embeddings"};
 constexpr char kDatasets[] = "datasets[";
 
 bool MayChange(const std::string& path, bool same_samples) {
   if (same_samples && (absl::StartsWith(path, kDatasets) || path == "trigger_word")) return true;
   if (absl::StartsWith(path, kDatasets)) {
-    const std::string key = path.substr(path.find('.') + 1);
+    const std::string of_dataset = path.substr(path.find('.') + 1), key = of_dataset.substr(0, of_dataset.find('['));
     return std::ranges::any_of(kMayChangeOfDatasets, [&](const char* name) { return key == name; });
   }
   return std::ranges::any_of(kMayChange, [&](const char* name) {

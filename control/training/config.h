@@ -32,6 +32,9 @@ constexpr auto NamesOf(BadImages) { return std::array{"skip", "refuse"}; }
 
 struct TrainDataset {
   std::string folder_path;
+  // Folders with the pictures at which the model looks while it makes an image: in each, the picture of the image's
+  // name. For a model that edits pictures; empty: there are none, or metadata.jsonl names them.
+  std::vector<std::string> control_path;
   std::string caption_ext = "txt";     // of an image's caption file; metadata.jsonl takes precedence
   double caption_dropout_rate = 0.05;  // share of visits with an empty caption
   std::vector<int64_t> resolution;     // sides in pixels of a square of each bucket's area; empty: the model's default
@@ -49,6 +52,7 @@ constexpr auto FieldsOf(const TrainDataset*) {
   using T = TrainDataset;
   return std::tuple(
       Field("folder_path", &T::folder_path, "with metadata.jsonl, or a caption file for each image"),
+      Field("control_path", &T::control_path, "folders with the pictures to edit, by the images' names; []: none"),
       Field("caption_ext", &T::caption_ext, "extension of the caption files"),
       Field("caption_dropout_rate", &T::caption_dropout_rate, Number{0, 1}, "share of visits with an empty caption"),
       Field("resolution", &T::resolution, List<Integer>{.each = kTrainedSide}, "pixels; several: each image in each"),
@@ -186,9 +190,23 @@ constexpr auto FieldsOf(const TrainProcedure*) {
             "train a distilled model all the same; afterwards it needs more steps"));
 }
 
+// A prompt of a sample image with the pictures at which the model looks.
+struct TrainSamplePrompt {
+  std::string prompt;
+  std::vector<std::string> ctrl_img;  // paths of the pictures, in the order of the model's inputs
+
+  bool operator==(const TrainSamplePrompt&) const = default;
+};
+
+constexpr auto FieldsOf(const TrainSamplePrompt*) {
+  using T = TrainSamplePrompt;
+  return std::tuple(base::Field("prompt", &T::prompt), base::Field("ctrl_img", &T::ctrl_img));
+}
+
 struct TrainSample {
   int64_t sample_every = 0;  // steps; 0: never
   std::vector<std::string> prompts;
+  std::vector<TrainSamplePrompt> samples;  // in addition to prompts, and after these
   int64_t seed = 42;
   int64_t steps = 0;           // 0: the model's default, as below
   double guidance_scale = -1;  // negative: the model's default
@@ -202,7 +220,9 @@ constexpr auto FieldsOf(const TrainSample*) {
   using base::Field, base::Integer, base::List, base::Number, base::Text;
   using T = TrainSample;
   return std::tuple(Field("sample_every", &T::sample_every, Integer{0, kMaxTrainSteps}, "steps; 0: never"),
-                    Field("prompts", &T::prompts), Field("seed", &T::seed, kTrainSeed),
+                    Field("prompts", &T::prompts),
+                    Field("samples", &T::samples, "prompts with pictures, as {prompt: TEXT, ctrl_img: [FILE]}"),
+                    Field("seed", &T::seed, kTrainSeed),
                     Field("steps", &T::steps, Integer{0, 1 << 20}, "0: the model's default, as below"),
                     Field("guidance_scale", &T::guidance_scale, Number{-1, 1000}, "negative: the model's default"),
                     Field("width", &T::width, Integer{0, kTrainedSide.high}),

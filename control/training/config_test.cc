@@ -44,7 +44,7 @@ seed: 7
 trigger_word: sks
 datasets:
   - {folder_path: a, caption_ext: caption, caption_dropout_rate: 0.1, resolution: [512, 768], num_repeats: 2}
-  - {folder_path: b, resolution: 1024, is_reg: true, bad_images: skip, cache_latents_to_disk: false}
+  - {folder_path: b, control_path: [x, y], resolution: 1024, is_reg: true, bad_images: skip, cache_latents_to_disk: false}
 network: {type: lora, linear: 8, linear_alpha: 4, init: gaussian, target_modules: [attn.to_q, attn.to_k]}
 train:
   steps: 2000
@@ -73,7 +73,7 @@ train:
   blocks_to_swap: 10
   assistant_adapter: assistant.safetensors
   break_distillation: true
-sample: {sample_every: 100, prompts: ["a cat", "a dog"], seed: 3, steps: 20, guidance_scale: 4.5, width: 512, height: 768}
+sample: {sample_every: 100, prompts: ["a cat", "a dog"], samples: [{prompt: "a bird", ctrl_img: [p, q]}], seed: 3, steps: 20, guidance_scale: 4.5, width: 512, height: 768}
 save: {save_every: 50, max_step_saves_to_keep: 2}
 publish: {server: "https://[::1]:9090", adapter_folder: ad apters, name: sty-le, publish_every: 21,
           api_key_file: key, server_ca: ca.pem}
@@ -91,6 +91,7 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                         .resolution = {512, 768},
                         .num_repeats = 2},
                        {.folder_path = "b",
+                        .control_path = {"x", "y"},
                         .resolution = {1024},
                         .is_reg = true,
                         .bad_images = BadImages::kSkip,
@@ -125,6 +126,7 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                     .break_distillation = true};
   expected.sample = {.sample_every = 100,
                      .prompts = {"a cat", "a dog"},
+                     .samples = {{.prompt = "a bird", .ctrl_img = {"p", "q"}}},
                      .seed = 3,
                      .steps = 20,
                      .guidance_scale = 4.5,
@@ -246,6 +248,7 @@ TEST(TrainConfigTest, SoItMayHaveOtherPathsAndPoliciesWhichChangeNoSum) {
   now.train.break_distillation = true;
   TrainDataset& dataset = now.datasets.at(0);
   dataset.folder_path = "/moved/";
+  dataset.control_path = {"/moved/", "/elsewhere"};
   dataset.bad_images = BadImages::kSkip;
   dataset.cache_latents_to_disk = dataset.cache_text_embeddings = false;
   EXPECT_TRUE(CheckResumed(Config(), now).ok()) << CheckResumed(Config(), now);
@@ -264,7 +267,8 @@ TEST(TrainConfigTest, WhereTheSamplesAreTheSameNoKeyThatLeadsToThemIsCompared) {
   now.seed = 1;
   EXPECT_THAT(std::string(CheckResumed(Config(), now, /*same_samples=*/true).message()),
               AllOf(HasSubstr("seed was '0' and is '1'; only model, output, train.steps, "),
-                    HasSubstr("parallelism, and of datasets folder_path, bad_images"), Not(HasSubstr("trigger_word"))));
+                    HasSubstr("parallelism, and of datasets folder_path, control_path, bad_images"),
+                    Not(HasSubstr("trigger_word"))));
 }
 
 TEST(TrainConfigTest, WhateverElseChangedIsNamedWithBothValues) {

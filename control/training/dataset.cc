@@ -24,14 +24,16 @@
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
 #include "base/text/utf8.h"
+#include "control/pictures/reference_size.h"
 #include "control/pictures/resample.h"
+#include "control/training/picture_folder.h"
 
 namespace tessera::control {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMetadata[] = "metadata.jsonl";
+constexpr char kControlFileNames[] = "control_file_names";
 // Caption files of other tools, which are not read.
 constexpr const char* kOtherMetadata[] = {"metadata.csv", "metadata.json", "metadata.parquet"};
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -46,29 +48,6 @@ struct ListedImage {
   std::string path;
   absl::StatusOr<std::string> caption;  // an error says why it cannot be used, with the name of its file
 };
-
-bool IsPicture(const fs::path& path) {
-  const std::string extension = absl::AsciiStrToLower(path.extension().string());
-  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
-}
-
-// The pictures directly in a folder, by name, without hidden ones.
-absl::StatusOr<std::vector<std::string>> PicturesIn(const std::string& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const fs::path name = entry->path().filename();
-    if (IsPicture(name) && !absl::StartsWith(name.string(), ".")) names.push_back(name.string());
-  }
-  if (error) {
-    return absl::Status(error == std::errc::no_such_file_or_directory ? absl::StatusCode::kNotFound
-                                                                      : absl::StatusCode::kFailedPrecondition,
-                        absl::StrCat("is ", base::QuotedValue(folder), ", which cannot be read: ", error.message()));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 // Removes the byte order mark that some editors put in front of UTF-8.
 std::string_view WithoutByteOrderMark(std::string_view text) {
@@ -92,10 +71,14 @@ absl::StatusOr<std::string> CaptionOf(const std::string& text, const std::string
   return caption;
 }
 
+// The paths of the pictures at which the model looks for an image; an error says why it cannot be used.
+using ListedControls = absl::StatusOr<std::vector<std::string>>;
+
 // The listing of a folder.
 struct ListedFolder {
   std::vector<ListedImage> images;
-  std::vector<LeftOutImage> lines;  // lines of metadata.jsonl that name no image
+  std::vector<ListedControls> controls;  // of each image; empty if no image has any
+  std::vector<LeftOutImage> lines;       // lines of metadata.jsonl that name no image
 };
 
 // Whether the name is relative and stays within its folder.
@@ -103,20 +86,38 @@ bool StaysWithin(const fs::path& name) {
   return name.is_relative() && std::find(name.begin(), name.end(), "..") == name.end();
 }
 
-absl::StatusOr<ListedImage> ReadMetadataLine(const std::string& folder, std::string_view line,
+// INVALID_ARGUMENT, which begins with `name`, unless it is the name of a file within the folder.
+absl::Status CheckFileName(const std::string& name, const char* field, const std::string& file) {
+  const bool has_nul = absl::StrContains(file, '\0');
+  if (!has_nul && StaysWithin(file)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, ": field \"", field, "\" is ", base::QuotedValue(file),
+      has_nul ? "; it must not have a NUL character" : "; it must be the name of a file within the folder"));
+}
+
+// The pictures that a line of metadata.jsonl lists; empty if it lists none.
+ListedControls ControlsOfLine(const std::string& folder, const base::Json& line, const std::string& name) {
+  std::vector<std::string> paths;
+  const base::Json* const listed = line.Find(kControlFileNames);
+  if (listed == nullptr) return paths;
+  for (const base::Json& file : listed->items()) {
+    if (file.AsString() == nullptr || file.AsString()->empty()) break;
+    RETURN_IF_ERROR(CheckFileName(name, kControlFileNames, *file.AsString()));
+    paths.push_back((fs::path(folder) / *file.AsString()).string());
+  }
+  if (!paths.empty() && paths.size() == listed->items().size()) return paths;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": field \"", kControlFileNames, "\" must be a list of names of pictures"));
+}
+
+absl::StatusOr<ListedImage> ReadMetadataLine(const std::string& folder, const base::Json& json,
                                              const std::string& name) {
-  ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(line, name, kMaxLineBytes));
   const base::Json* file = json.Find("file_name");
   const base::Json* text = json.Find("text");
   if (file == nullptr || file->AsString() == nullptr || file->AsString()->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" must be the name of an image"));
   }
-  const bool has_nul = absl::StrContains(*file->AsString(), '\0');
-  if (has_nul || !StaysWithin(*file->AsString())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ": field \"file_name\" is ", base::QuotedValue(*file->AsString()),
-        has_nul ? "; it must not have a NUL character" : "; it must be the name of a file within the folder"));
-  }
+  RETURN_IF_ERROR(CheckFileName(name, "file_name", *file->AsString()));
   const bool is_text = text != nullptr && text->AsString() != nullptr;
   return ListedImage{
       (fs::path(folder) / *file->AsString()).string(),
@@ -135,14 +136,66 @@ absl::StatusOr<ListedFolder> ReadMetadata(const std::string& folder) {
     ++number;
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const std::string name = absl::StrCat(path, " line ", number);
-    absl::StatusOr<ListedImage> image = ReadMetadataLine(folder, {line.data(), line.size()}, name);
-    if (image.ok()) {
-      listed.images.push_back(*std::move(image));
-    } else {
+    const absl::StatusOr<base::Json> json = base::ParseJson({line.data(), line.size()}, name, kMaxLineBytes);
+    absl::StatusOr<ListedImage> image = json.ok() ? ReadMetadataLine(folder, *json, name) : json.status();
+    if (!image.ok()) {
       listed.lines.push_back({name, std::string(image.status().message())});
+      continue;
     }
+    ListedControls controls = ControlsOfLine(folder, *json, name);
+    if (!controls.ok() || !controls->empty()) {
+      listed.controls.resize(listed.images.size(), std::vector<std::string>());
+      listed.controls.push_back(std::move(controls));
+    }
+    listed.images.push_back(*std::move(image));
   }
+  if (!listed.controls.empty()) listed.controls.resize(listed.images.size(), std::vector<std::string>());
   return listed;
+}
+
+// Finds the pictures of control_path for each image. INVALID_ARGUMENT and NOT_FOUND are about the key, whose name the
+// message begins with.
+absl::Status ListControls(const TrainDataset& dataset, ListedFolder& listed) {
+  if (dataset.control_path.empty()) return absl::OkStatus();
+  if (!listed.controls.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control_path is set, and ", kMetadata, " has ", kControlFileNames, ", too; remove one of them"));
+  }
+  for (size_t i = 0; i < dataset.control_path.size(); ++i) {
+    const absl::Status read = PicturesIn(dataset.control_path[i]).status();
+    if (!read.ok()) return absl::Status(read.code(), absl::StrCat("control_path[", i, "] ", read.message()));
+  }
+  std::vector<std::string> images;
+  images.reserve(listed.images.size());
+  for (const ListedImage& image : listed.images) {
+    images.push_back(fs::path(image.path).lexically_relative(fs::path(dataset.folder_path)).string());
+  }
+  ControlFolders folders(dataset.control_path, images);
+  for (size_t i = 0; i < images.size(); ++i) {
+    ListedControls pictures = folders.PicturesOf(images[i]);
+    if (!pictures.ok()) {
+      pictures = absl::Status(pictures.status().code(),
+                              absl::StrCat(fs::path(listed.images[i].path).lexically_normal().string(), ": ",
+                                           std::string(pictures.status().message())));
+    }
+    listed.controls.push_back(std::move(pictures));
+  }
+  return absl::OkStatus();
+}
+
+// INVALID_ARGUMENT, in words that follow the name of the dataset, if the model looks at no pictures or needs some.
+absl::Status CheckControls(const TrainDataset& dataset, const ListedFolder& listed, const ControlRules& rules) {
+  if (rules.most == 0) {
+    if (listed.controls.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        dataset.control_path.empty() ? absl::StrCat(kControlFileNames, " of ", kMetadata, " is") : "control_path is",
+        " set, and the model looks at no pictures; remove it, or train a model that edits pictures"));
+  }
+  if (!rules.required || !listed.controls.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("control_path is missing, and the model edits pictures; name a folder that has one for each image, "
+                   "or list them as ",
+                   kControlFileNames, " in ", kMetadata));
 }
 
 // The text of the caption file of an image; empty if there is none.
@@ -192,6 +245,10 @@ absl::StatusOr<ListedFolder> ListImages(const TrainDataset& dataset, std::vector
     ASSIGN_OR_RETURN(listed, ReadMetadata(dataset.folder_path));
     std::set<std::string> paths;
     for (const ListedImage& image : listed.images) paths.insert(fs::path(image.path).lexically_normal().string());
+    for (const ListedControls& controls : listed.controls) {
+      if (!controls.ok()) continue;
+      for (const std::string& path : *controls) paths.insert(fs::path(path).lexically_normal().string());
+    }
     for (const std::string& name : names) {
       const std::string path = (folder / name).lexically_normal().string();
       if (paths.count(path) == 0) unlisted.push_back(path);
@@ -235,13 +292,67 @@ absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDat
   return all;
 }
 
+absl::Status CannotBeUsed(const std::vector<std::string>& reasons) {
+  return absl::InvalidArgumentError(absl::StrCat(reasons.size(), reasons.size() == 1 ? " image" : " images",
+                                                 " cannot be used: ", Some(reasons),
+                                                 "; fix them, or set bad_images: skip"));
+}
+
 absl::Status NoImageCanBeUsed(const LeftOutImage& first) {
   return absl::InvalidArgumentError(absl::StrCat("no image can be used: ", first.path, ": ", first.reason));
+}
+
+// Removes the pictures of samples that are no longer in the set.
+void KeepUsedControls(TrainingSet& set) {
+  std::vector<std::vector<ControlPicture>> kept;
+  std::vector<int32_t> place(set.controls.size(), -1);  // among the kept ones
+  for (TrainingSample& sample : set.samples) {
+    if (sample.controls < 0) continue;
+    const auto before = static_cast<size_t>(sample.controls);
+    if (place[before] < 0) {
+      place[before] = static_cast<int32_t>(std::ssize(kept));
+      kept.push_back(std::move(set.controls[before]));
+    }
+    sample.controls = place[before];
+  }
+  set.controls = std::move(kept);
 }
 
 bool IsEnlarged(const Bucket& bucket, const PictureSize& size) {
   return bucket.width > size.width || bucket.height > size.height;
 }
+
+// Returns the pictures at which the model looks for an image. INVALID_ARGUMENT, or the error of a picture's content, if
+// the image cannot be used with them; it begins with a path.
+absl::StatusOr<std::vector<ControlPicture>> ControlPicturesOf(const std::string& image,
+                                                              absl::Span<const std::string> paths,
+                                                              absl::Span<const absl::StatusOr<PictureContent>> contents,
+                                                              const ControlRules& rules) {
+  if (paths.empty() && rules.required) {
+    return absl::InvalidArgumentError(absl::StrCat(image, ": it has no picture that the model could edit"));
+  }
+  if (std::ssize(paths) > rules.most) {
+    return absl::InvalidArgumentError(absl::StrCat(image, ": there are ", paths.size(),
+                                                   " pictures for it; the model looks at ", rules.most, " at most"));
+  }
+  std::vector<ControlPicture> pictures;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    RETURN_IF_ERROR(contents[i].status());
+    const absl::Status size = CheckReference(rules.fit, contents[i]->size);
+    if (!size.ok()) return absl::Status(size.code(), absl::StrCat(paths[i], ": the picture", size.message()));
+    pictures.push_back({.path = paths[i], .digest = contents[i]->digest, .size = contents[i]->size});
+  }
+  return pictures;
+}
+
+// An image as the folders have it.
+struct ScannedImage {
+  size_t place;  // index of its file among all files
+  std::string path;
+  absl::StatusOr<std::string> caption;
+  absl::StatusOr<PictureContent> content;
+  absl::StatusOr<std::vector<ControlPicture>> controls;
+};
 
 // Builds the set picture by picture.
 class Scanner {
@@ -256,23 +367,25 @@ class Scanner {
     next_of_path_.reserve(samples);
   }
 
-  // `place` is the index of the file among all files.
-  void Add(const TrainDataset& dataset, size_t place, std::string path, const absl::StatusOr<std::string>& own_caption,
-           const absl::StatusOr<PictureContent>& content, const std::vector<std::vector<Bucket>>& buckets) {
-    for (const absl::Status& status : {content.status(), own_caption.status()}) {
-      if (!status.ok()) return LeaveOut(dataset, path, std::string(status.message()));
+  void Add(const TrainDataset& dataset, ScannedImage image, const std::vector<std::vector<Bucket>>& buckets) {
+    for (const absl::Status& status : {image.content.status(), image.caption.status(), image.controls.status()}) {
+      if (!status.ok()) return LeaveOut(dataset, image.path, std::string(status.message()));
     }
-    const std::string caption = WithTriggerWord(*own_caption, dataset.is_reg ? "" : trigger_word_, true);
-    if (own_caption->empty()) set_.without_caption.push_back(path);
+    const std::string caption = WithTriggerWord(*image.caption, dataset.is_reg ? "" : trigger_word_, true);
+    const PictureSize size = image.content->size;
+    const size_t place = image.place;
+    if (image.caption->empty()) set_.without_caption.push_back(image.path);
+    const int32_t controls = AddControls(*std::move(image.controls));
     for (const std::vector<Bucket>& sizes : buckets) {
-      const Bucket bucket = sizes[NearestBucket(sizes, content->size.width, content->size.height)];
-      TrainingSample sample = {.path = &sizes == &buckets.back() ? std::move(path) : path,
-                               .digest = content->digest,
+      const Bucket bucket = sizes[NearestBucket(sizes, size.width, size.height)];
+      TrainingSample sample = {.path = &sizes == &buckets.back() ? std::move(image.path) : image.path,
+                               .digest = image.content->digest,
                                .caption = caption,
                                .caption_dropout_rate = dataset.caption_dropout_rate,
-                               .size = content->size,
+                               .size = size,
                                .bucket = buckets_.try_emplace(bucket, std::ssize(buckets_)).first->second,
                                .repeats = dataset.num_repeats,
+                               .controls = controls,
                                .is_reg = dataset.is_reg,
                                .cache_latents_to_disk = dataset.cache_latents_to_disk,
                                .cache_text_embeddings = dataset.cache_text_embeddings,
@@ -283,19 +396,16 @@ class Scanner {
         continue;
       }
       next_of_path_.push_back(std::exchange(newest_of_path_[place], static_cast<int32_t>(set_.samples.size())));
-      set_.enlarged += IsEnlarged(bucket, content->size);
+      set_.enlarged += IsEnlarged(bucket, size);
       set_.samples.push_back(std::move(sample));
     }
   }
 
   absl::StatusOr<TrainingSet> Finish() {
-    if (!refused_.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(refused_.size(), refused_.size() == 1 ? " image" : " images",
-                                                     " cannot be used: ", Some(refused_),
-                                                     "; fix them, or set bad_images: skip"));
-    }
+    if (!refused_.empty()) return CannotBeUsed(refused_);
     if (set_.samples.empty()) return NoImageCanBeUsed(set_.left_out[0]);
     NumberBuckets();
+    KeepUsedControls(set_);
     set_.samples.shrink_to_fit();
     return std::move(set_);
   }
@@ -309,12 +419,20 @@ class Scanner {
  private:
   static constexpr int32_t kNoSample = -1;
 
+  // Returns the index of these pictures in the set; -1 if there are none.
+  int32_t AddControls(std::vector<ControlPicture> controls) {
+    if (controls.empty()) return -1;
+    set_.controls.push_back(std::move(controls));
+    return static_cast<int32_t>(std::ssize(set_.controls)) - 1;
+  }
+
   // The earlier sample whose repeats this one adds to; null if this one is new.
   TrainingSample* Find(size_t place, const TrainingSample& sample) {
     for (int32_t i = newest_of_path_[place]; i != kNoSample; i = next_of_path_[static_cast<size_t>(i)]) {
       TrainingSample& other = set_.samples[static_cast<size_t>(i)];
       if (other.bucket == sample.bucket && other.caption == sample.caption &&
-          other.caption_dropout_rate == sample.caption_dropout_rate && other.is_reg == sample.is_reg) {
+          other.caption_dropout_rate == sample.caption_dropout_rate && other.is_reg == sample.is_reg &&
+          std::ranges::equal(set_.ControlsOf(other), set_.ControlsOf(sample))) {
         return &other;
       }
     }
@@ -346,12 +464,32 @@ PictureDigest DigestOf(const std::string& bytes) {
   return result;
 }
 
+// Returns the picture of a file if it is the one of the scan.
+absl::StatusOr<Frames> LoadUnchanged(const std::string& path, const PictureDigest& digest) {
+  const std::string changed = path + ": the file has changed since the run began";
+  const auto because = [&](const absl::Status& reason) { return absl::StrCat(changed, ": ", reason.message()); };
+  const absl::StatusOr<std::string> bytes = ReadPictureFile(path);
+  if (!bytes.ok()) return absl::Status(bytes.status().code(), because(bytes.status()));
+  if (DigestOf(*bytes) != digest) {
+    const absl::Status is_picture = InspectPicture(*bytes).status();
+    return absl::DataLossError(is_picture.ok() ? changed : because(is_picture));
+  }
+  absl::StatusOr<Frames> image = DecodePicture(*bytes);
+  if (!image.ok()) return absl::Status(image.status().code(), absl::StrCat(path, ": ", image.status().message()));
+  return image;
+}
+
 std::string Images(size_t count) { return absl::StrCat(count, count == 1 ? " image" : " images"); }
 
 }  // namespace
 
 std::string DigestText(const PictureDigest& digest) {
   return absl::BytesToHexString(absl::string_view(digest.data(), digest.size()));
+}
+
+absl::Span<const ControlPicture> TrainingSet::ControlsOf(const TrainingSample& sample) const {
+  if (sample.controls < 0) return {};
+  return controls[static_cast<size_t>(sample.controls)];
 }
 
 std::vector<std::string> TrainingSet::TakeWarnings() {
@@ -393,6 +531,7 @@ absl::StatusOr<std::vector<int64_t>> TrainingSet::LeaveOut(absl::Span<const Left
   }
   buckets = std::move(kept);
   for (TrainingSample& sample : samples) sample.bucket = place[static_cast<size_t>(sample.bucket)];
+  KeepUsedControls(*this);
   return removed;
 }
 
@@ -451,13 +590,19 @@ absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& opti
   for (size_t i = 0; i < options.datasets.size(); ++i) {
     const TrainDataset& dataset = options.datasets[i];
     const std::string name = absl::StrCat("datasets[", i, "]");
-    Folder folder{.dataset = &dataset, .buckets = {}, .pictures = {}, .lines = {}};
+    Folder folder{.dataset = &dataset, .buckets = {}, .pictures = {}, .controls = {}, .lines = {}};
     ASSIGN_OR_RETURN(folder.buckets, BucketsOfDataset(dataset, name, options));
     absl::StatusOr<ListedFolder> listed = ListImages(dataset, listing.unlisted_, listing.unread_);
     if (!listed.ok()) {
       const std::string message(listed.status().message());
       const bool about_folder = absl::StartsWith(message, "is ");
       return absl::Status(listed.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
+    }
+    absl::Status controls = ListControls(dataset, *listed);
+    if (controls.ok()) controls = CheckControls(dataset, *listed, options.controls);
+    if (!controls.ok()) {
+      const bool about_key = absl::StartsWith(controls.message(), "control_path");
+      return absl::Status(controls.code(), absl::StrCat(name, about_key ? "." : ": ", controls.message()));
     }
     for (LeftOutImage& line : listed->lines) {
       folder.lines.push_back({std::move(line.path), absl::StrCat(name, ": ", line.reason)});
@@ -472,11 +617,29 @@ absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& opti
       }
       folder.pictures.push_back({listing.paths_.size() - 1, std::move(image.caption)});
     }
+    for (const ListedControls& of_image : listed->controls) {
+      if (of_image.ok()) {
+        folder.controls.emplace_back(listing.AddPaths(*of_image));
+        continue;
+      }
+      const std::string line = dataset.control_path.empty() ? name + ": " : "";  // the message names no folder
+      folder.controls.emplace_back(
+          absl::Status(of_image.status().code(), absl::StrCat(line, std::string(of_image.status().message()))));
+    }
     listing.folders_.push_back(std::move(folder));
   }
   listing.KeepEachPathOnce();
   ::malloc_trim(0);  // returns the memory that reading many names and captions took
   return listing;
+}
+
+std::vector<size_t> DatasetListing::AddPaths(const std::vector<std::string>& paths) {
+  std::vector<size_t> added;
+  for (const std::string& path : paths) {
+    added.push_back(paths_.size());
+    paths_.push_back(fs::path(path).lexically_normal().string());
+  }
+  return added;
 }
 
 void DatasetListing::KeepEachPathOnce() {
@@ -498,7 +661,25 @@ void DatasetListing::KeepEachPathOnce() {
   paths_.resize(kept);
   for (Folder& folder : folders_) {
     for (Folder::Picture& picture : folder.pictures) picture.path = place[first[picture.path]];
+    for (absl::StatusOr<std::vector<size_t>>& controls : folder.controls) {
+      if (!controls.ok()) continue;
+      for (size_t& path : *controls) path = place[first[path]];
+    }
   }
+}
+
+absl::Status DatasetListing::CheckNames() const {
+  std::vector<std::string> refused;
+  for (const Folder& folder : folders_) {
+    if (folder.dataset->bad_images != BadImages::kRefuse) continue;
+    for (const LeftOutImage& line : folder.lines) refused.push_back(line.reason);
+    for (size_t i = 0; i < folder.pictures.size(); ++i) {
+      const absl::Status& caption = folder.pictures[i].caption.status();
+      const absl::Status controls = folder.controls.empty() ? absl::OkStatus() : folder.controls[i].status();
+      if (!caption.ok() || !controls.ok()) refused.emplace_back((caption.ok() ? controls : caption).message());
+    }
+  }
+  return refused.empty() ? absl::OkStatus() : CannotBeUsed(refused);
 }
 
 std::string DatasetListing::Digest() const {
@@ -509,9 +690,27 @@ std::string DatasetListing::Digest() const {
       digest.UpdatePart(paths_[picture.path]);
       digest.UpdatePart(picture.caption.ok() ? *picture.caption : picture.caption.status().ToString());
     }
+    for (const absl::StatusOr<std::vector<size_t>>& controls : folder.controls) {
+      digest.UpdatePart(controls.ok() ? absl::StrCat(controls->size()) : controls.status().ToString());
+      if (!controls.ok()) continue;
+      for (const size_t path : *controls) digest.UpdatePart(paths_[path]);
+    }
     for (const LeftOutImage& line : folder.lines) digest.UpdatePart(line.reason);
   }
   return digest.Finish();
+}
+
+absl::StatusOr<std::vector<ControlPicture>> DatasetListing::ControlsOf(
+    const Folder& folder, size_t picture, absl::Span<const absl::StatusOr<PictureContent>> contents) const {
+  if (folder.controls.empty()) return std::vector<ControlPicture>();
+  RETURN_IF_ERROR(folder.controls[picture].status());
+  std::vector<std::string> paths;
+  std::vector<absl::StatusOr<PictureContent>> of_paths;
+  for (const size_t path : *folder.controls[picture]) {
+    paths.push_back(paths_[path]);
+    of_paths.push_back(contents[path]);
+  }
+  return ControlPicturesOf(paths_[folder.pictures[picture].path], paths, of_paths, options_->controls);
 }
 
 absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) && {
@@ -520,16 +719,24 @@ absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr
   for (const Folder& folder : folders_) {
     samples += folder.pictures.size() * folder.buckets.size();
     for (const Folder::Picture& picture : folder.pictures) ++uses[picture.path];
+    for (const absl::StatusOr<std::vector<size_t>>& controls : folder.controls) {
+      if (!controls.ok()) continue;
+      for (const size_t path : *controls) ++uses[path];  // never moved
+    }
   }
   Scanner scanner(options_->trigger_word, std::move(unlisted_), std::move(unread_), paths_.size(), samples);
   for (Folder& folder : folders_) {
     for (const LeftOutImage& line : folder.lines) scanner.LeaveOut(*folder.dataset, line.path, line.reason);
-    for (Folder::Picture& picture : folder.pictures) {
-      const absl::StatusOr<std::string> caption = std::exchange(picture.caption, std::string());
+    for (size_t i = 0; i < folder.pictures.size(); ++i) {
+      Folder::Picture& picture = folder.pictures[i];
+      ScannedImage image{.place = picture.path,
+                         .path = {},
+                         .caption = std::exchange(picture.caption, std::string()),
+                         .content = contents[picture.path],
+                         .controls = ControlsOf(folder, i, contents)};
       std::string& path = paths_[picture.path];
-      const bool last = --uses[picture.path] == 0;
-      scanner.Add(*folder.dataset, picture.path, last ? std::move(path) : path, caption, contents[picture.path],
-                  folder.buckets);
+      image.path = --uses[picture.path] == 0 ? std::move(path) : path;
+      scanner.Add(*folder.dataset, std::move(image), folder.buckets);
     }
   }
   return scanner.Finish();
@@ -552,20 +759,13 @@ std::string WithTriggerWord(const std::string& caption, const std::string& word,
 }
 
 absl::StatusOr<Frames> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket) {
-  const std::string changed = sample.path + ": the file has changed since the run began";
-  const auto because = [&](const absl::Status& reason) { return absl::StrCat(changed, ": ", reason.message()); };
-  const absl::StatusOr<std::string> bytes = ReadPictureFile(sample.path);
-  if (!bytes.ok()) return absl::Status(bytes.status().code(), because(bytes.status()));
-  if (DigestOf(*bytes) != sample.digest) {
-    const absl::Status is_picture = InspectPicture(*bytes).status();
-    return absl::DataLossError(is_picture.ok() ? changed : because(is_picture));
-  }
-  const absl::StatusOr<Frames> image = DecodePicture(*bytes);
-  if (!image.ok()) {
-    return absl::Status(image.status().code(), absl::StrCat(sample.path, ": ", image.status().message()));
-  }
-  const PictureBox box = CoverBox(image->width, image->height, bucket.width, bucket.height);
-  return Resample(*image, box, bucket.width, bucket.height);
+  ASSIGN_OR_RETURN(const Frames image, LoadUnchanged(sample.path, sample.digest));
+  const PictureBox box = CoverBox(image.width, image.height, bucket.width, bucket.height);
+  return Resample(image, box, bucket.width, bucket.height);
+}
+
+absl::StatusOr<Frames> LoadControlPicture(const ControlPicture& picture) {
+  return LoadUnchanged(picture.path, picture.digest);
 }
 
 }  // namespace tessera::control

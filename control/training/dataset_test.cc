@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "control/pictures/picture_input.h"
 #include "control/pictures/resample.h"
 
 namespace tessera::control {
@@ -437,6 +438,168 @@ TEST_F(DatasetTest, APictureIsCutToItsBucketAndNoticedWhenItChanged) {
   const absl::Status changed = LoadTrainingPicture(set->samples[0], {16, 16}).status();
   EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(changed.message()), HasSubstr("a.png: the file has changed"));
+}
+
+// Sets of a model that looks at one to three pictures of each image.
+class ControlPicturesTest : public DatasetTest {
+ protected:
+  void SetUp() override {
+    DatasetTest::SetUp();
+    for (const char* name : {"images/a.png", "images/b.png"}) Copy("source.png", name);
+    for (const char* name : {"before/a.jpg", "before/b.jpg"}) Copy("orientation_6.jpg", name);
+    Copy("larger_64x48.png", "style/a.png");
+    Copy("transparent.png", "style/b.png");
+  }
+
+  TrainDataset Images(const std::vector<std::string>& control) const {
+    TrainDataset dataset{.folder_path = folder_ / "images", .resolution = {64}};
+    for (const std::string& folder : control) dataset.control_path.push_back(folder_ / folder);
+    return dataset;
+  }
+  static absl::StatusOr<TrainingSet> ScanFor(const ControlRules& rules, const std::vector<TrainDataset>& datasets) {
+    return ScanDatasets({.datasets = datasets, .default_resolution = 32, .rule = {}, .controls = rules});
+  }
+  static std::string ErrorFor(const ControlRules& rules, const TrainDataset& dataset) {
+    return std::string(ScanFor(rules, {dataset}).status().message());
+  }
+  // The names of the pictures of a sample, with that of their folder.
+  static std::vector<std::string> NamesOf(const TrainingSet& set, size_t sample) {
+    std::vector<std::string> names;
+    for (const ControlPicture& picture : set.ControlsOf(set.samples[sample])) {
+      const fs::path path = picture.path;
+      names.push_back((path.parent_path().filename() / path.filename()).string());
+    }
+    return names;
+  }
+
+  static constexpr ControlRules kAnySize = {.fit = ReferenceFit::kQwenEdit, .most = 3, .required = true};
+};
+
+TEST_F(ControlPicturesTest, AreThoseOfEachFolderWithTheNameOfTheImage) {
+  const absl::StatusOr<TrainingSet> set = ScanFor(kAnySize, {Images({"style", "before"})});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->samples.size(), 2u);
+  EXPECT_THAT(NamesOf(*set, 0), ElementsAre("style/a.png", "before/a.jpg"));
+  EXPECT_THAT(NamesOf(*set, 1), ElementsAre("style/b.png", "before/b.jpg"));
+  const absl::Span<const ControlPicture> pictures = set->ControlsOf(set->samples[0]);
+  EXPECT_EQ(pictures[0].size, (PictureSize{64, 48}));
+  EXPECT_EQ(pictures[1].size, (PictureSize{16, 24}));
+  EXPECT_EQ(pictures[1].digest, LookAtPicture((folder_ / "before/a.jpg").string())->digest);
+  EXPECT_EQ(LoadControlPicture(pictures[1])->height, 24);
+  Copy("source.png", "before/a.jpg");
+  EXPECT_THAT(std::string(LoadControlPicture(pictures[1]).status().message()),
+              HasSubstr("before/a.jpg: the file has changed since the run began"));
+}
+
+TEST_F(ControlPicturesTest, MayBeNumberedInOneFolderUnlessAnotherImageHasThatName) {
+  Copy("source.png", "images/a_2.png");
+  for (const char* name : {"numbered/a_10.png", "numbered/a_1.jpg", "numbered/a_2.png", "numbered/b_0.png",
+                           "numbered/b_00x.png", "numbered/ab_1.png"}) {
+    Copy("source.png", name);
+  }
+  const absl::StatusOr<TrainingSet> set = ScanFor(kAnySize, {Images({"numbered"})});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->samples.size(), 3u);
+  EXPECT_THAT(NamesOf(*set, 0), ElementsAre("numbered/a_1.jpg", "numbered/a_10.png"));
+  EXPECT_THAT(NamesOf(*set, 1), ElementsAre("numbered/a_2.png"));
+  EXPECT_THAT(NamesOf(*set, 2), ElementsAre("numbered/b_0.png"));
+}
+
+TEST_F(ControlPicturesTest, MayBeListedInMetadata) {
+  Copy("source.png", "images/in/c.png");
+  Write("images/metadata.jsonl",
+        "{\"file_name\": \"a.png\", \"text\": \"x\", \"control_file_names\": [\"in/c.png\", \"b.png\"]}\n"
+        "{\"file_name\": \"b.png\", \"text\": \"y\", \"control_file_names\": [\"a.png\"]}\n");
+  const absl::StatusOr<TrainingSet> set = ScanFor(kAnySize, {Images({})});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(NamesOf(*set, 0), ElementsAre("in/c.png", "images/b.png"));
+  EXPECT_THAT(NamesOf(*set, 1), ElementsAre("images/a.png"));
+  Copy("source.png", "images/before_b.png");
+  Write("images/metadata.jsonl",
+        "{\"file_name\": \"b.png\", \"text\": \"y\", \"control_file_names\": [\"before_b.png\"]}\n");
+  EXPECT_THAT(ScanFor(kAnySize, {Images({})})->unlisted, ElementsAre((folder_ / "images/a.png").string()));
+  EXPECT_THAT(ErrorFor(kAnySize, Images({"before"})),
+              HasSubstr("datasets[0].control_path is set, and metadata.jsonl has control_file_names, too"));
+  for (const char* names : {"\"b.png\"", "[]", "[3]", "[\"../b.png\"]"}) {
+    Write("images/metadata.jsonl",
+          absl::StrCat("{\"file_name\": \"a.png\", \"text\": \"x\", \"control_file_names\": ", names, "}\n"));
+    EXPECT_THAT(ErrorFor(kAnySize, Images({})),
+                AllOf(HasSubstr("metadata.jsonl line 1: field \"control_file_names\" "), HasSubstr("must be")))
+        << names;
+  }
+}
+
+TEST_F(ControlPicturesTest, ThatAreMissingOrDamagedAreNamedWithTheFolder) {
+  fs::remove(folder_ / "before/b.jpg");
+  const std::string folder = (folder_ / "before").string();
+  EXPECT_THAT(ErrorFor(kAnySize, Images({"style", "before"})),
+              HasSubstr("1 image cannot be used: " + (folder_ / "images/b.png").string() + ": " + folder +
+                        ": there is no picture for it; give b.png or b.jpg, or several as b_0.png, b_1.png"));
+  const auto names_of = [&](const TrainDataset& dataset) {
+    return DatasetListing::Create(
+               {.datasets = {&dataset, 1}, .default_resolution = 32, .rule = {}, .controls = kAnySize})
+        ->CheckNames();
+  };
+  EXPECT_EQ(std::string(names_of(Images({"style", "before"})).message()),
+            ErrorFor(kAnySize, Images({"style", "before"})));
+  EXPECT_TRUE(names_of(Images({"style"})).ok());
+  TrainDataset skips = Images({"style", "before"});
+  skips.bad_images = BadImages::kSkip;
+  EXPECT_TRUE(names_of(skips).ok());
+  const absl::StatusOr<TrainingSet> set = ScanFor(kAnySize, {skips});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->samples.size(), 1u);
+  EXPECT_THAT(NamesOf(*set, 0), ElementsAre("style/a.png", "before/a.jpg"));
+  EXPECT_THAT(set->Warnings()[0], AllOf(HasSubstr("images/b.png ("), HasSubstr("there is no picture for it")));
+  Write("before/b.png", "text");
+  EXPECT_THAT(ErrorFor(kAnySize, Images({"before"})), HasSubstr("before/b.png: the file is neither"));
+  Copy("source.png", "before/b.png");
+  Copy("source.png", "before/b.jpg");
+  EXPECT_THAT(ErrorFor(kAnySize, Images({"before"})),
+              HasSubstr(folder + ": b.jpg and b.png are for one image; remove one of them"));
+  EXPECT_THAT(ErrorFor(kAnySize, Images({"gone"})),
+              AllOf(HasSubstr("datasets[0].control_path[0] is '"), HasSubstr("', which cannot be read: No such file")));
+}
+
+TEST_F(ControlPicturesTest, FollowTheRulesOfTheModel) {
+  EXPECT_THAT(ErrorFor({}, Images({"before"})),
+              HasSubstr("datasets[0].control_path is set, and the model looks at no pictures; remove it"));
+  EXPECT_THAT(ErrorFor(kAnySize, Images({})),
+              HasSubstr("datasets[0].control_path is missing, and the model edits pictures; name a folder"));
+  ControlRules rules = kAnySize;
+  rules.most = 1;
+  EXPECT_THAT(ErrorFor(rules, Images({"style", "before"})),
+              HasSubstr("images/a.png: there are 2 pictures for it; the model looks at 1 at most"));
+  rules.fit = ReferenceFit::kFlux2;
+  EXPECT_THAT(ErrorFor(rules, Images({"before"})),
+              HasSubstr("before/a.jpg: the picture has 16x24 pixels; valid are sides of 64 to"));
+  rules.required = false;
+  const absl::StatusOr<TrainingSet> without = ScanFor(rules, {Images({})});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(without->controls, IsEmpty());
+  EXPECT_THAT(without->ControlsOf(without->samples[0]), IsEmpty());
+}
+
+TEST_F(ControlPicturesTest, MakeAnImageASampleOfItsOwnUnlessTheyAreTheSame) {
+  const absl::StatusOr<TrainingSet> set =
+      ScanFor(kAnySize, {Images({"before"}), Images({"style"}), Images({"before"})});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->samples.size(), 4u);
+  EXPECT_EQ(set->samples[0].repeats, 2);
+  EXPECT_EQ(set->samples[2].repeats, 1);
+  EXPECT_THAT(NamesOf(*set, 2), ElementsAre("style/a.png"));
+  EXPECT_EQ(set->controls.size(), 4u) << "those of repeats are kept once";
+}
+
+TEST_F(ControlPicturesTest, GoWithTheImagesThatAreLeftOut) {
+  TrainDataset dataset = Images({"before"});
+  dataset.bad_images = BadImages::kSkip;
+  absl::StatusOr<TrainingSet> set = ScanFor(kAnySize, {dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_TRUE(set->LeaveOut({{set->samples[0].path, "gone"}}).ok());
+  ASSERT_EQ(set->samples.size(), 1u);
+  EXPECT_EQ(set->controls.size(), 1u);
+  EXPECT_THAT(NamesOf(*set, 0), ElementsAre("before/b.jpg"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "control/model/block_name.h"
 #include "control/model/model_description.h"
 #include "control/parameters/placement.h"
+#include "control/pictures/reference_size.h"
 #include "control/training/target_modules.h"
 #include "parallel/plan/stage_balance.h"
 
@@ -126,13 +127,14 @@ LargestStage LargestStageOf(const TrainConfig& config, const ModelDescription& m
   return largest;
 }
 
-double ActivationBytes(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket) {
+double ActivationBytes(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample) {
   const TransformerShape& shape = model.transformer;
   if (!shape.known()) return 0;
   const TrainParallelism& parallelism = config.parallelism;
   const auto tensor = static_cast<double>(parallelism.tensor);
+  const Bucket& bucket = sample.bucket;
   auto tokens = static_cast<double>(ImageTokens(model.cost, {.height = bucket.height, .width = bucket.width}));
-  if (model.cost.joint_text) tokens += model.cost.text_tokens;
+  if (model.cost.joint_text) tokens += model.cost.text_tokens + static_cast<double>(sample.control_tokens);
   tokens = tokens * static_cast<double>(config.train.batch_size) / static_cast<double>(parallelism.data) /
            static_cast<double>(parallelism.ulysses * parallelism.ring);
   const double numbers = tokens * static_cast<double>(shape.exchange.width);
@@ -157,11 +159,17 @@ int64_t DefaultResolution(const ModelDescription& model) {
   return std::max(model.default_height / multiple, 1) * multiple;
 }
 
+ControlRules ControlRulesOf(const PictureRules& pictures) {
+  if (pictures.use != PictureInput::kReference) return {};
+  return {.fit = pictures.fit, .most = pictures.most, .required = pictures.required};
+}
+
 DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescription& model) {
   return {.datasets = config.datasets,
           .trigger_word = config.trigger_word,
           .default_resolution = DefaultResolution(model),
-          .rule = BucketRuleOf(model)};
+          .rule = BucketRuleOf(model),
+          .controls = ControlRulesOf(model.pictures)};
 }
 
 std::vector<std::string> DefaultTargetModules(const ModelDescription& model) {
@@ -248,7 +256,32 @@ SwappedParameters SwappedParametersOf(const ModelDescription& model, int64_t blo
   return {.waiting = swapped.waiting * unit, .buffers = swapped.buffers * unit};
 }
 
-TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket) {
+int64_t ControlTokens(const ModelDescription& model, absl::Span<const ControlPicture> pictures) {
+  int64_t tokens = 0;
+  for (const ControlPicture& picture : pictures) {
+    const absl::StatusOr<ReferenceSize> size = SizeOfReference(model.pictures.fit, picture.size);
+    if (!size.ok()) continue;  // such a picture is not in a set
+    tokens += ImageTokens(model.cost, {.height = size->read.height, .width = size->read.width}) +
+              PromptTokensOf(model.pictures.fit, picture.size);
+  }
+  return tokens;
+}
+
+LargestSample LargestSampleOf(const TrainingSet& set, const ModelDescription& model) {
+  LargestSample largest;
+  int64_t most = -1;
+  for (const TrainingSample& sample : set.samples) {
+    const Bucket& bucket = set.buckets[static_cast<size_t>(sample.bucket)];
+    const int64_t control = ControlTokens(model, set.ControlsOf(sample));
+    const int64_t tokens = ImageTokens(model.cost, {.height = bucket.height, .width = bucket.width}) + control;
+    if (tokens < most || (tokens == most && !(bucket < largest.bucket))) continue;
+    most = tokens;
+    largest = {.bucket = bucket, .control_tokens = control};
+  }
+  return largest;
+}
+
+TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample) {
   const TrainParallelism& parallelism = config.parallelism;
   const bool is_lora = config.network.type == NetworkType::kLora;
   const auto tensor = static_cast<double>(parallelism.tensor), data = static_cast<double>(parallelism.data);
@@ -277,7 +310,7 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   memory.gradients = static_cast<uint64_t>(
       shards_weights && !is_lora ? trained * master / data + block * (element + master) : trained * master);
   memory.optimizer = static_cast<uint64_t>(trained * master * states / state_share);
-  memory.activations = static_cast<uint64_t>(ActivationBytes(config, model, bucket));
+  memory.activations = static_cast<uint64_t>(ActivationBytes(config, model, sample));
   return memory;
 }
 

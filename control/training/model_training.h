@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
@@ -14,12 +15,16 @@
 namespace tessera::control {
 
 struct ModelDescription;
+struct PictureRules;
 
 // Sides are whole numbers of image tokens and within the model's limits.
 BucketRule BucketRuleOf(const ModelDescription& model);
 
 // The side of the square that the model generates by default, rounded to what BucketRuleOf allows.
 int64_t DefaultResolution(const ModelDescription& model);
+
+// The pictures at which a model with these rules looks, which others only begin from or take none.
+ControlRules ControlRulesOf(const PictureRules& pictures);
 
 // Selects the images that a run of this model reads. The result refers to the config's datasets.
 DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescription& model);
@@ -55,6 +60,16 @@ struct SwappedParameters {
 SwappedParameters SwappedParametersOf(const ModelDescription& model, int64_t blocks_to_swap, int64_t begin,
                                       int64_t end);
 
+// The tokens of a sample's pictures in a block: those of the pictures, and those that stand for them in the prompt.
+int64_t ControlTokens(const ModelDescription& model, absl::Span<const ControlPicture> pictures);
+
+// The size of a run's largest samples.
+struct LargestSample {
+  Bucket bucket;
+  int64_t control_tokens = 0;
+};
+LargestSample LargestSampleOf(const TrainingSet& set, const ModelDescription& model);
+
 // Bytes in training, on the rank that needs most.
 struct TrainingMemory {
   uint64_t weights = 0;      // of the transformer in the dtype of the computation, or in 8 bits
@@ -66,13 +81,14 @@ struct TrainingMemory {
   uint64_t total() const { return weights + adapter + gradients + optimizer + activations; }
 };
 
-// Estimates the memory for batches of this bucket from shapes alone. A pipeline stage holds its blocks' share of the
-// weights, and the activations of as many micro-batches as 1F1B has in flight there. Under ZeroStage::kFull a rank
-// holds its share of all weights and one gathered block; blocks in host memory count as SwappedParametersOf says. In a
-// 16-bit run, a block keeps 34 bytes per token and feature if attention keeps no scores; tensor ranks shard 24 of them,
-// or all 34 in the sequence-parallel form (Korthikanti et al., "Reducing activation recomputation in large transformer
-// models", 2022). With recomputation, one block's activations and the inputs of all blocks are kept. Text encoders and
-// the autoencoder are not included: they are needed only until everything is cached. Unknown shapes count as zero.
-TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket);
+// Estimates the memory for batches of samples of this size from shapes alone. A pipeline stage holds its blocks' share
+// of the weights, and the activations of as many micro-batches as 1F1B has in flight there. Under ZeroStage::kFull a
+// rank holds its share of all weights and one gathered block; blocks in host memory count as SwappedParametersOf says.
+// In a 16-bit run, a block keeps 34 bytes per token and feature if attention keeps no scores; tensor ranks shard 24 of
+// them, or all 34 in the sequence-parallel form (Korthikanti et al., "Reducing activation recomputation in large
+// transformer models", 2022). With recomputation, one block's activations and the inputs of all blocks are kept. Text
+// encoders and the autoencoder are not included: they are needed only until everything is cached. Unknown shapes count
+// as zero.
+TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample);
 
 }  // namespace tessera::control

@@ -40,11 +40,11 @@ TrainConfig Config() {
 
 TEST(ModelTrainingTest, FluxOf8BitsWithSwappedBlocksFitsInto22GiB) {
   TrainConfig config = Config();
-  const TrainingMemory plain = PredictMemory(config, Flux(), {1024, 1024});
+  const TrainingMemory plain = PredictMemory(config, Flux(), {{1024, 1024}});
   EXPECT_EQ(plain.weights, 2u * 11'901'408'320);
   config.train.quantize = true;
   config.train.blocks_to_swap = 10;
-  const TrainingMemory small = PredictMemory(config, Flux(), {1024, 1024});
+  const TrainingMemory small = PredictMemory(config, Flux(), {{1024, 1024}});
   EXPECT_LE(small.total(), uint64_t{22} << 30);
   EXPECT_LT(small.weights, plain.weights / 2);
 }
@@ -67,13 +67,13 @@ TEST(ModelTrainingTest, BlocksThatWaitInTheHostsMemoryLeaveTwoBuffersOnTheDevice
   TrainConfig config = Config();
   config.train.blocks_to_swap = 10;
   const double whole = 2 * 11'901'408'320.0;
-  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights),
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {{1024, 1024}}).weights),
               whole * (76 - (3 * 2 + 7) + 2 * 2) / 76, 2);
   // A single block needs one buffer and saves nothing.
   config.train.blocks_to_swap = 1;
-  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights), whole, 2);
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {{1024, 1024}}).weights), whole, 2);
   config.train.blocks_to_swap = 57;
-  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights), whole * 4 / 76, 2);
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {{1024, 1024}}).weights), whole * 4 / 76, 2);
   const SwappedParameters swapped = SwappedParametersOf(Flux(), 10, 0, 57);
   EXPECT_NEAR(swapped.waiting, 11'901'408'320.0 * 13 / 76, 2);
   EXPECT_NEAR(swapped.buffers, 11'901'408'320.0 * 4 / 76, 2);
@@ -98,9 +98,9 @@ TEST(ModelTrainingTest, WhereTheMatricesAreKnownBlocksAreAsLargeAsTheirs) {
                     {.component = "transformer", .name = "b.1.q", .out = 6, .in = 10}};
   TrainConfig config = Config();
   config.train.blocks_to_swap = 4;
-  EXPECT_EQ(PredictMemory(config, model, {64, 64}).weights, 2u * (1000 - 2 * 120 - 2 * 60 + 2 * 120));
+  EXPECT_EQ(PredictMemory(config, model, {{64, 64}}).weights, 2u * (1000 - 2 * 120 - 2 * 60 + 2 * 120));
   config.train.blocks_to_swap = 2;  // 1 and 3
-  EXPECT_EQ(PredictMemory(config, model, {64, 64}).weights, 2u * (1000 - 120 - 60 + 2 * 120));
+  EXPECT_EQ(PredictMemory(config, model, {{64, 64}}).weights, 2u * (1000 - 120 - 60 + 2 * 120));
 }
 
 TEST(ModelTrainingTest, NoMoreBlocksAreSwappedThanThereAreAndNoneThatAreSharedOut) {
@@ -119,7 +119,7 @@ TEST(ModelTrainingTest, NoMoreBlocksAreSwappedThanThereAreAndNoneThatAreSharedOu
 // By hand: (19 · 8 + 38 · 3) projections with 2 · 3072 · 16 weights each.
 TEST(ModelTrainingTest, AnAdaptersWeightsAreThoseOfItsFactors) {
   EXPECT_EQ(AdapterParameters(Flux(), {.linear = 16}), (19 * 8 + 38 * 3) * 2 * 3072 * 16);
-  const TrainingMemory memory = PredictMemory(Config(), Flux(), {1024, 1024});
+  const TrainingMemory memory = PredictMemory(Config(), Flux(), {{1024, 1024}});
   EXPECT_EQ(memory.adapter, 2u * static_cast<uint64_t>(AdapterParameters(Flux(), {.linear = 16})));
   EXPECT_EQ(memory.gradients, 2 * memory.adapter);
   EXPECT_EQ(memory.optimizer, 6 * memory.adapter);
@@ -137,7 +137,7 @@ TEST(ModelTrainingTest, AnAdapterOfChosenModulesHasTheirSides) {
   EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16 + 40));
   config.network.target_modules = {"a.*"};
   EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16));
-  EXPECT_EQ(PredictMemory(config, model, {1024, 1024}).adapter, 2u * 4 * (16 + 16));
+  EXPECT_EQ(PredictMemory(config, model, {{1024, 1024}}).adapter, 2u * 4 * (16 + 16));
   EXPECT_TRUE(CheckTargetModules(config, model).ok());
   config.network.target_modules = {};
   EXPECT_EQ(AdapterParameters(model, config.network), 4 * (16 + 16)) << "the default modules";
@@ -151,39 +151,39 @@ TEST(ModelTrainingTest, AnAdapterOfChosenModulesHasTheirSides) {
 TEST(ModelTrainingTest, RecomputationKeepsTheInputsOfAllBlocksAndOneBlock) {
   TrainConfig config = Config();
   const uint64_t numbers = uint64_t{4608} * 3072;
-  EXPECT_EQ(PredictMemory(config, Flux(), {1024, 1024}).activations, numbers * (57 * 2 + 34));
+  EXPECT_EQ(PredictMemory(config, Flux(), {{1024, 1024}}).activations, numbers * (57 * 2 + 34));
   config.train.gradient_checkpointing = false;
-  EXPECT_EQ(PredictMemory(config, Flux(), {1024, 1024}).activations, numbers * 57 * 34);
+  EXPECT_EQ(PredictMemory(config, Flux(), {{1024, 1024}}).activations, numbers * 57 * 34);
 }
 
 TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
   TrainConfig config = Config();
   config.train.batch_size = 4;
   config.network.type = NetworkType::kFull;
-  const TrainingMemory one = PredictMemory(config, Flux(), {512, 512});
+  const TrainingMemory one = PredictMemory(config, Flux(), {{512, 512}});
   config.parallelism = {.ulysses = 2, .ring = 2};
-  const TrainingMemory sequence = PredictMemory(config, Flux(), {512, 512});
+  const TrainingMemory sequence = PredictMemory(config, Flux(), {{512, 512}});
   EXPECT_EQ(sequence.weights, one.weights);
   EXPECT_EQ(sequence.activations, one.activations / 4);
   config.parallelism = {.tensor = 4, .sequence_parallel = true};
-  const TrainingMemory tensor = PredictMemory(config, Flux(), {512, 512});
+  const TrainingMemory tensor = PredictMemory(config, Flux(), {{512, 512}});
   EXPECT_EQ(tensor.weights, one.weights / 4);
   EXPECT_EQ(tensor.optimizer, one.optimizer / 4);
   EXPECT_EQ(tensor.activations, one.activations / 4);
   config.parallelism = {.data = 4, .zero = ZeroStage::kOptimizer};
-  const TrainingMemory zero = PredictMemory(config, Flux(), {512, 512});
+  const TrainingMemory zero = PredictMemory(config, Flux(), {{512, 512}});
   EXPECT_EQ(zero.weights, one.weights);
   EXPECT_EQ(zero.gradients, one.gradients);
   EXPECT_EQ(zero.optimizer, one.optimizer / 4);
   config.parallelism.zero = ZeroStage::kFull;
   // By hand: of 19 joint and 38 fused blocks, which have half a joint block's weights, a joint block has 2 of 76 parts.
-  const TrainingMemory full = PredictMemory(config, Flux(), {512, 512});
+  const TrainingMemory full = PredictMemory(config, Flux(), {{512, 512}});
   const double block = 11'901'408'320 * 2.0 / 76;
   EXPECT_EQ(full.weights, static_cast<uint64_t>(one.weights / 4.0 + 2 * 2 * block));
   EXPECT_EQ(full.gradients, static_cast<uint64_t>(one.gradients / 4.0 + 6 * block));
   EXPECT_EQ(full.optimizer, one.optimizer / 4);
   config.network.type = NetworkType::kLora;
-  const TrainingMemory lora = PredictMemory(config, Flux(), {512, 512});
+  const TrainingMemory lora = PredictMemory(config, Flux(), {{512, 512}});
   EXPECT_EQ(lora.weights, full.weights);
   EXPECT_EQ(lora.gradients, 2 * lora.adapter);
   EXPECT_EQ(lora.optimizer, 6 * lora.adapter / 4);
@@ -195,20 +195,20 @@ TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
 TEST(ModelTrainingTest, StagesShareOutBlocksAndKeepOneMicroBatchForEachStageFromThemOn) {
   TrainConfig config = Config();
   config.network.type = NetworkType::kFull;
-  const TrainingMemory one = PredictMemory(config, Flux(), {1024, 1024});
+  const TrainingMemory one = PredictMemory(config, Flux(), {{1024, 1024}});
   config.parallelism.pipe = 2;
   config.train.gradient_accumulation_steps = 8;
-  const TrainingMemory two = PredictMemory(config, Flux(), {1024, 1024});
+  const TrainingMemory two = PredictMemory(config, Flux(), {{1024, 1024}});
   EXPECT_NEAR(static_cast<double>(two.weights), static_cast<double>(one.weights) * 47 / 76, 2);
   EXPECT_NEAR(static_cast<double>(two.optimizer), static_cast<double>(one.optimizer) * 47 / 76, 2);
   const uint64_t numbers = uint64_t{4608} * 3072;
   EXPECT_EQ(two.activations, numbers * (2 * 28 * 2 + 34));
   config.train.gradient_accumulation_steps = 1;
-  EXPECT_EQ(PredictMemory(config, Flux(), {1024, 1024}).activations, numbers * (29 * 2 + 34));
+  EXPECT_EQ(PredictMemory(config, Flux(), {{1024, 1024}}).activations, numbers * (29 * 2 + 34));
   config.train.batch_size = 4;
   config.parallelism.data = 4;
   config.parallelism.zero = ZeroStage::kFull;  // plus two joint blocks of 2 of 76 parts each
-  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights),
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {{1024, 1024}}).weights),
               static_cast<double>(one.weights) * (47.0 / 4 + 2 * 2) / 76, 2);
 }
 
@@ -249,6 +249,30 @@ TEST(CheckPredictionTypeTest, AFlowIsTrainedToNothingElse) {
               HasSubstr("train.prediction_type is v_prediction; this model is trained by flow matching alone"));
   config.train.prediction_type = TrainedPrediction::kScheduler;
   EXPECT_TRUE(CheckPredictionType(config, model).ok());
+}
+
+// By hand: FLUX.1 Kontext reads a square picture at 1024x1024, which has as many tokens as an image of that size, and
+// Qwen-Image-Edit also has tokens of it in the prompt: (1024 / 28 rounded)² = 37².
+TEST(ModelTrainingTest, PicturesAreTokensOfTheActivations) {
+  ModelDescription model = Flux();
+  model.pictures = kKontextPictures;
+  TrainingSet set;
+  set.buckets = {{512, 512}, {1024, 1024}};
+  set.controls = {{{.path = "a", .digest = {}, .size = {.width = 300, .height = 300}}}};
+  set.samples.resize(3);
+  set.samples[0].bucket = 1;
+  set.samples[1].controls = 0;
+  EXPECT_EQ(ControlTokens(model, set.controls[0]), 64 * 64);
+  const LargestSample largest = LargestSampleOf(set, model);
+  EXPECT_EQ(largest.bucket, (Bucket{512, 512}));
+  EXPECT_EQ(largest.control_tokens, 64 * 64);
+  const TrainConfig config = Config();
+  const auto activations = [&](const LargestSample& sample) {
+    return static_cast<double>(PredictMemory(config, model, sample).activations);
+  };
+  EXPECT_NEAR(activations(largest) / activations({{512, 512}}), (1024.0 + 512 + 4096) / (1024 + 512), 1e-6);
+  model.pictures = kQwenEditPictures;
+  EXPECT_EQ(ControlTokens(model, set.controls[0]), 64 * 64 + 37 * 37);
 }
 
 }  // namespace

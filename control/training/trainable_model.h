@@ -9,8 +9,7 @@ namespace tessera::control {
 struct ModelDescription;
 struct TrainConfig;
 
-// INVALID_ARGUMENT for models whose training needs more than images and captions: FLUX.1 Fill, FLUX.1 Kontext and
-// Qwen-Image-Edit. `pictures` is ModelDescription::pictures.
+// INVALID_ARGUMENT for FLUX.1 Fill, whose training needs masks. `pictures` is ModelDescription::pictures.
 absl::Status CheckTrainable(const PictureRules& pictures);
 
 // INVALID_ARGUMENT for a model that is distilled to few steps, because training it to the usual objective undoes the

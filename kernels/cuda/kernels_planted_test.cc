@@ -3,6 +3,7 @@
 #include "tests/support/cuda_emulation/group_moments_runs.h"
 #include "tests/support/cuda_emulation/heads_runs.h"
 #include "tests/support/cuda_emulation/residual_norm_runs.h"
+#include "tests/support/cuda_emulation/widen_runs.h"
 #include "tests/support/planted_bug.h"
 
 namespace tessera::kernels::cuda {
@@ -86,6 +87,31 @@ TEST(PlantedKernelBugs, ShowInTheMomentsOfGroups) {
   EXPECT_FALSE(MomentsAreWrong<__nv_bfloat16>() || MomentsAreWrong<float>() || MomentsAreWrong<double>());
   const PlantedBug barrier("kernel_missing_barrier");
   EXPECT_TRUE(MomentsAreWrong<__nv_bfloat16>() && MomentsAreWrong<float>() && MomentsAreWrong<double>());
+}
+
+template <typename T>
+bool WideningIsWrong(QuantType type) {
+  WidenRun<T> run(type, 3, type == QuantType::kNibble ? 64 : 256, 64, 0);
+  EXPECT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+  return !run.IsExact();
+}
+
+TEST(PlantedKernelBugs, ShowInWideningOfTheFormsThatTheyConcern) {
+  const PlantedBug none("");
+  for (const QuantType type : kQuantTypes) EXPECT_FALSE(WideningIsWrong<float>(type)) << QuantTypeName(type);
+  {
+    const PlantedBug scale("kernel_neighbours_scale");
+    for (const QuantType type :
+         {QuantType::kInt8, QuantType::kF8E4M3, QuantType::kF8E5M2, QuantType::kNibble, QuantType::kQ2_K,
+          QuantType::kQ3_K, QuantType::kQ4_K, QuantType::kQ5_K, QuantType::kQ6_K, QuantType::kIQ4_XS}) {
+      EXPECT_TRUE(WideningIsWrong<float>(type) && WideningIsWrong<__nv_bfloat16>(type)) << QuantTypeName(type);
+    }
+  }
+  const PlantedBug nibbles("quant_nibbles_swapped");
+  for (const QuantType type : {QuantType::kQ4_0, QuantType::kQ4_1, QuantType::kQ5_0, QuantType::kQ5_1, QuantType::kQ4_K,
+                               QuantType::kIQ4_NL, QuantType::kIQ4_XS}) {
+    EXPECT_TRUE(WideningIsWrong<float>(type) && WideningIsWrong<double>(type)) << QuantTypeName(type);
+  }
 }
 
 }  // namespace

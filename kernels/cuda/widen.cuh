@@ -21,7 +21,8 @@ template <typename Form>
 __device__ inline void WidenBlocks(const uint8_t* row, int64_t first, WidenedNumbers& values) {
   static_assert(Form::kGroup % kWidenNumbers == 0);
   const uint8_t* block = row + first / Form::kValues * Form::kBytes;
-  const int at = static_cast<int>(first % Form::kValues), group = at / Form::kGroup;
+  const int at = static_cast<int>(first % Form::kValues);
+  const int group = base::Planted("kernel_neighbours_scale") ? at / Form::kGroup ^ 1 : at / Form::kGroup;
   const float factor = Form::Factor(block, group);
   float offset = 0;
   if constexpr (Form::kHasOffset) offset = Form::Offset(block, group);
@@ -34,6 +35,7 @@ __device__ inline void WidenBlocks(const uint8_t* row, int64_t first, WidenedNum
 
 // Computes value i of a row whose scales are apart from it.
 __device__ inline float WidenOne(const WidenArguments& a, const uint8_t* row, int64_t number, int64_t i) {
+  if (base::Planted("kernel_neighbours_scale")) number = number == 0 ? 1 : 0;
   switch (a.type) {
     case QuantType::kInt8:
       return static_cast<float>(static_cast<int8_t>(row[i])) * a.scales[number];

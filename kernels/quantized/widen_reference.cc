@@ -20,8 +20,14 @@ template <typename Form, typename E>
 void WidenBlocks(const QuantRun& run, E* to) {
   const uint8_t* block = run.bytes;
   for (int64_t first = 0; first < run.count; first += Form::kValues, block += Form::kBytes) {
-    for (int group = 0; group < Form::kValues / Form::kGroup; ++group) {
-      const float factor = Form::Factor(block, base::Planted("quant_neighbours_scale") ? group ^ 1 : group);
+    constexpr int kGroups = Form::kValues / Form::kGroup;
+    for (int group = 0; group < kGroups; ++group) {
+      float factor = Form::Factor(block, group);
+      if (base::Planted("quant_neighbours_scale")) {
+        const bool has_next = first + Form::kValues < run.count;
+        factor =
+            kGroups > 1 ? Form::Factor(block, group ^ 1) : Form::Factor(has_next ? block + Form::kBytes : block, 0);
+      }
       float offset = 0;
       if constexpr (Form::kHasOffset) offset = Form::Offset(block, group);
       for (int i = group * Form::kGroup; i < (group + 1) * Form::kGroup; ++i) {

@@ -27,16 +27,6 @@ void CheckQuantWeight(const QuantWeight& weight, const char* what) {
   TORCH_CHECK(is_float(weight.table) && weight.table.numel() == 16, what, ": there must be sixteen values of codes");
 }
 
-QuantRows RowsOf(const QuantWeight& weight) {
-  return {.type = weight.type,
-          .bytes = static_cast<const std::byte*>(weight.values.const_data_ptr()),
-          .row_bytes = weight.values.stride(0),
-          .columns = weight.in,
-          .scales = weight.scales.defined() ? weight.scales.const_data_ptr<float>() : nullptr,
-          .scale_block = weight.scale_block,
-          .table = weight.table.defined() ? weight.table.const_data_ptr<float>() : nullptr};
-}
-
 namespace reference {
 
 at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype) {

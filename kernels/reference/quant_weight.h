@@ -24,8 +24,16 @@ struct QuantWeight {
 // Throws c10::Error, naming `what`, unless the tensors fit the form and each other.
 void CheckQuantWeight(const QuantWeight& weight, const char* what);
 
-// Returns a view of a weight in main memory.
-QuantRows RowsOf(const QuantWeight& weight);
+// Returns a view of a weight, in the memory of its device.
+inline QuantRows RowsOf(const QuantWeight& weight) {
+  return {.type = weight.type,
+          .bytes = static_cast<const std::byte*>(weight.values.const_data_ptr()),
+          .row_bytes = weight.values.stride(0),
+          .columns = weight.in,
+          .scales = weight.scales.defined() ? weight.scales.const_data_ptr<float>() : nullptr,
+          .scale_block = weight.scale_block,
+          .table = weight.table.defined() ? weight.table.const_data_ptr<float>() : nullptr};
+}
 
 // The weight as the dispatcher passes it.
 inline QuantWeight QuantWeightOf(const at::Tensor& values, const std::optional<at::Tensor>& scales,

@@ -108,7 +108,7 @@ class Family {
     TORCH_CHECK(false, "the weights of this model cannot be moved");
   }
 
-  // Loads the weights on demand; null if they are resident.
+  // Brings the weights on demand; null if they are resident.
   virtual WeightResidency* residency() const { return nullptr; }
 
   // The products of this model that adapters can apply to.

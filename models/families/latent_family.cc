@@ -13,7 +13,6 @@
 #include "models/families/prompt_request.h"
 #include "models/finite.h"
 #include "models/loading/load_options.h"
-#include "models/loading/swapped_weights.h"
 #include "models/precision.h"
 
 namespace tessera::models {
@@ -23,6 +22,9 @@ WeightShare ShareOf(const LoadOptions& options) {
   return {.tensor = options.share.tensor,
           .blocks = options.placement.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks,
           .waiting = options.share.waiting,
+          .conditioning_waits = options.for_training,
+          .block_buffers = options.share.block_buffers,
+          .memory = options.waiting_memory,
           .offloaded = std::min(options.offload, Offloaded::kModulations)};
 }
 
@@ -41,10 +43,11 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       patch_(patch),
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
-                   control::ComponentPlacement::kRank0, ShareOf(options), options.placement.weights, options.for_training,
-                   options.quantize),
+                   control::ComponentPlacement::kRank0, ShareOf(options), options.placement.weights,
+                   options.for_training, options.quantize),
       autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device,
-                   control::PlacementOf(options.placement.autoencoder)) {
+                   control::PlacementOf(options.placement.autoencoder),
+                   {.parked = options.offload == Offloaded::kAll, .memory = options.waiting_memory}) {
   if (options.placement.stream_blocks) {
     const auto read_block = [folder, options, make_transformer](int index) {
       WeightShare share = options.share;
@@ -80,17 +83,15 @@ absl::Status LatentFamily::Open() {
     RETURN_IF_ERROR(transformer_.Check());
   }
   RETURN_IF_ERROR(transformer_.Open());
-  if (options_.for_training) {
+  if (options_.for_training || transformer_.residency() != nullptr) {
     brought_ = std::make_unique<BroughtTransformer>(transformer_.model());
-    if (SwappedWeights::AreIn(parameters())) {
-      brought_->KeepWeightsIn(std::make_shared<SwappedWeights>(parameters(), options_.device));
-    }
+    brought_->KeepWeightsIn(transformer_.residency());
   }
   return autoencoder_.Open();
 }
 
 void LatentFamily::KeepWeightsIn(std::shared_ptr<WeightResidency> residency) {
-  TORCH_CHECK(brought_ != nullptr, "only the weights of a model that was loaded for training can be moved");
+  TORCH_CHECK(options_.for_training, "only the weights of a model that was loaded for training can be moved");
   brought_->KeepWeightsIn(std::move(residency));
 }
 

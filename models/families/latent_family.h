@@ -104,7 +104,7 @@ class LatentFamily : public Family {
   std::optional<size_t> running_text_;             // if set, the only stage that may run its encoder
   Component<Transformer> transformer_;             // without blocks if they are streamed
   std::unique_ptr<StreamedTransformer> streamed_;  // null if the blocks are kept in memory
-  std::unique_ptr<BroughtTransformer> brought_;    // set if the model is loaded for training
+  std::unique_ptr<BroughtTransformer> brought_;    // set if the model is loaded for training or blocks wait
   Component<ImageCodec> autoencoder_;
 };
 

@@ -15,10 +15,13 @@ namespace {
 
 constexpr char kProcessor[] = "processor";  // the component that prepares pictures for the text encoder
 
-// Weights that are shared out over ranks do not wait in the host's memory.
+// Weights that are shared out over ranks do not wait in the host's memory. Of an encoder that is read for each use, the
+// products wait there until each is used, so that the device never holds it whole.
 WeightShare ShareOfText(const LoadOptions& options) {
   if (options.text_ranks != nullptr) return {.row_ranks = options.text_ranks};
-  return {.offloaded = options.offload == Offloaded::kAll ? Offloaded::kAll : Offloaded::kNone};
+  if (options.offload != Offloaded::kAll) return {};
+  if (options.placement.text_encoders == control::ComponentPlacement::kUnloaded) return {.offloaded = Offloaded::kAll};
+  return {.parked = true, .memory = options.waiting_memory};
 }
 
 int64_t Bytes(const std::string& key, const EncodedText& text) {
@@ -190,7 +193,7 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   const parallel::ForwardContext with_adapters{
       .attention = context.attention, .tensor = context.tensor, .world = context.world, .adapters = FactorsOf(call)};
   absl::StatusOr<EncodedTokens> states = encoder_.With([&](const TextEncoder& encoder) {
-    input.weights = encoder_.residency();
+    input.weights = encoder_.residency().get();
     return encoder.Forward(input, with_adapters);
   });
   if (!states.ok()) return states.status();

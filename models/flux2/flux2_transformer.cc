@@ -345,7 +345,7 @@ void Flux2Transformer::RunDouble(int index, BlockState& state, const Conditionin
   const int64_t text_rows = text.packed.size(1), image_rows = image.packed.size(1);
   text.rotary = RowsOf(conditioning, 0, text_rows);
   image.rotary = RowsOf(conditioning, text_rows, image_rows);
-  parallel::Projection references = RowsOf(image, 0, r);
+  parallel::Projection references = RowsOf(image, 0, conditioning.attended_references.count());
   const at::Tensor attended =
       Attend(index, {std::move(text), std::move(image)}, std::move(references), text_rows, conditioning, context);
   state.image = block.image.Finish(state.image, attended.narrow(1, text_rows, image_rows), of_image, context);
@@ -367,9 +367,10 @@ void Flux2Transformer::RunSingle(int index, BlockState& state, const Conditionin
                                   .query_norm = {.weight = block.norm_q, .bias = {}, .eps = config_.eps},
                                   .key_norm = {.weight = block.norm_k, .bias = {}, .eps = config_.eps},
                                   .rotary = RowsOf(conditioning, 0, projected.size(1))};
-  parallel::Projection references = RowsOf(projection, t - r, r);
+  const parallel::TokenSpan attended_references = conditioning.attended_references;
+  parallel::Projection references = RowsOf(projection, attended_references.begin, attended_references.count());
   const at::Tensor attended =
-      Attend(index, {std::move(projection)}, std::move(references), t - r, conditioning, context);
+      Attend(index, {std::move(projection)}, std::move(references), attended_references.begin, conditioning, context);
   const at::Tensor hidden = SwiGluOf(projected.narrow(-1, heads, mlp));
   const at::Tensor y = Gated(rows, x, 2, block.out.Forward(at::cat({attended, hidden}, -1), context));
   state.text = y.narrow(1, 0, t);

@@ -20,11 +20,16 @@ ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_
   return spec;
 }
 
-kernels::QuantWeight QuantWeightOf(const WeightRows& rows) {
+// Returns the tensor, copied to the device if it waits in the host's memory.
+at::Tensor On(at::Device device, const at::Tensor& values) {
+  return !values.defined() || values.device() == device ? values : values.to(device, /*non_blocking=*/true);
+}
+
+kernels::QuantWeight QuantWeightOf(const WeightRows& rows, at::Device device) {
   return {.type = rows.form->type,
-          .values = rows.values,
-          .scales = rows.scales,
-          .table = rows.table,
+          .values = On(device, rows.values),
+          .scales = On(device, rows.scales),
+          .table = On(device, rows.table),
           .in = rows.in,
           .scale_block = rows.form->scale_block};
 }
@@ -46,6 +51,7 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
     begin += count;
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_, options));
     weights.back().parts = options.parts;
+    weights.back().is_identity_if_missing = options.is_identity_if_missing;
     // The bias of a row-sharded product is replicated, because it is added after the sum.
     biases.push_back(PartSpec(scope, part, "bias", {part.out},
                               role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated, options));
@@ -75,10 +81,7 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
   return runs ? parallel::ScatterTokens(sum, *runs, context.tensor) : parallel::SumOverGroup(sum, context.tensor);
 }
 
-at::Tensor Linear::ValuesFor(const at::Tensor& x) const {
-  const at::Tensor& values = weight_->values;
-  return values.device() == x.device() ? values : values.to(x.device(), /*non_blocking=*/true);
-}
+at::Tensor Linear::ValuesFor(const at::Tensor& x) const { return On(x.device(), weight_->values); }
 
 at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
   if (weight_->rows.empty()) return kernels::LinearProduct(x, ValuesFor(x), bias);
@@ -88,8 +91,8 @@ at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>
     const int64_t count = rows.form || rows.values.dim() == 2 ? rows.values.size(0) : rows.values.size(1);
     std::optional<at::Tensor> own_bias;
     if (bias) own_bias = bias->narrow(0, begin, count);
-    parts.push_back(rows.form ? kernels::QuantProduct(x, QuantWeightOf(rows), own_bias)
-                              : kernels::LinearProduct(x, rows.values, own_bias));
+    parts.push_back(rows.form ? kernels::QuantProduct(x, QuantWeightOf(rows, x.device()), own_bias)
+                              : kernels::LinearProduct(x, On(x.device(), rows.values), own_bias));
     begin += count;
   }
   return parts.size() == 1 ? parts.front() : at::cat(parts, -1);
@@ -100,7 +103,8 @@ at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& 
     case LinearRole::kReplicated:
       return Multiply(x, bias_);
     case LinearRole::kColumn:
-      if (weight_->values.defined() && weight_->values.requires_grad() && at::GradMode::is_enabled() && !base::Planted("gathered_tokens_kept")) {
+      if (weight_->values.defined() && weight_->values.requires_grad() && at::GradMode::is_enabled() &&
+          !base::Planted("gathered_tokens_kept")) {
         if (const std::optional<parallel::TokenRuns> runs = RunsOf(context)) {
           return parallel::GatheredProduct(x, weight_->values, bias_, *runs, context.tensor);
         }

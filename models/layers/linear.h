@@ -29,6 +29,7 @@ struct LinearOptions {
   // For a column or row role: which tokens pass through the product if the tensor ranks share the tokens out
   // (ForwardContext::tensor_tokens). Absent if every tensor rank has the whole input.
   std::optional<parallel::TokenRows> tokens = parallel::TokenRows::kImage;
+  bool is_identity_if_missing = false;  // see ParamSpec
 };
 
 inline constexpr LinearOptions kColumn{.role = LinearRole::kColumn};

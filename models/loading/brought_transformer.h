@@ -53,7 +53,8 @@ class BroughtTransformer final : public Transformer {
   }
   at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override {
     const BroughtPart frame(residency_.get(), WeightResidency::kFrame);  // the weights that blocks share
-    const BroughtPart own(residency_.get(), index == num_blocks() ? WeightResidency::kFrame : index);
+    const bool needs_block = index != num_blocks() && residency_ != nullptr && residency_->holds_modulations();
+    const BroughtPart own(residency_.get(), needs_block ? index : WeightResidency::kFrame);
     return model_.Modulate(index, step, context);
   }
   at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,

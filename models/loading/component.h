@@ -20,6 +20,7 @@
 #include "models/loading/eight_bits.h"
 #include "models/loading/param_table.h"
 #include "models/loading/sharded_weights.h"
+#include "models/loading/swapped_weights.h"
 #include "models/loading/weight_loader.h"
 #include "models/loading/weight_memory.h"
 #include "models/weights/model_folder.h"
@@ -69,6 +70,7 @@ class Component {
         quantize_(quantize) {
     // An unloaded component is in memory only briefly, so it uses the fast device too.
     share_.pinned = placement != control::ComponentPlacement::kUnloaded;
+    share_.parked = share_.parked && share_.pinned;
   }
 
   at::Device device() const { return device_; }
@@ -100,6 +102,7 @@ class Component {
     if (model_ == nullptr) {
       if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
     }
+    const BroughtPart whole(share_.parked ? residency_.get() : nullptr, WeightResidency::kFrame);
     auto result = use(static_cast<const Model&>(*model_));
     if (!held_) Drop();
     return result;
@@ -114,8 +117,8 @@ class Component {
   // The parameters of this rank, which the component computes with. Empty unless it was loaded for training.
   const std::vector<Param>& params() const { return params_; }
 
-  // Brings the weights, which are shared out over ranks; null if they are in memory.
-  WeightResidency* residency() const { return sharded_.get(); }
+  // Brings the weights, which are shared out over ranks or wait in the host's memory; null if they are in memory.
+  const std::shared_ptr<WeightResidency>& residency() const { return residency_; }
 
   // The component, which must be kept in memory; Take transfers it to the caller.
   const Model& model() const { return *model_; }
@@ -148,14 +151,16 @@ class Component {
     const absl::StatusOr<WeightFolder> weights = Weights();
     if (!weights.ok()) return weights.status();
     const WeightPages pages;
-    // Sharded weights are written to after loading, outside the inference mode in which they may be loaded.
+    // Weights that are brought are written to after loading, outside the inference mode in which they may be loaded.
     std::optional<c10::InferenceMode> ordinary;
-    if (share_.row_ranks != nullptr) ordinary.emplace(false);
+    if (share_.row_ranks != nullptr || share_.parked || !share_.waiting.empty()) ordinary.emplace(false);
     ParamTable table(dtype_, device_, share_, FormsFor(*weights));
     std::unique_ptr<Model> model = make_(table);
     if (share_.row_ranks != nullptr) {
-      ASSIGN_OR_RETURN(sharded_, ShardedWeights::Load(*weights, table, name_, *share_.row_ranks));
-      bytes_ = sharded_->own_bytes();
+      ASSIGN_OR_RETURN(std::shared_ptr<ShardedWeights> sharded,
+                       ShardedWeights::Load(*weights, table, name_, *share_.row_ranks));
+      bytes_ = sharded->own_bytes();
+      residency_ = std::move(sharded);
       model_ = std::move(model);
       return absl::OkStatus();
     }
@@ -166,6 +171,14 @@ class Component {
       params_ = table.params();
     } else {
       table.PackForInference();
+    }
+    if (SwappedWeights::AreIn(table.params())) {
+      const BlockOrder order = for_training_   ? BlockOrder::kThereAndBack
+                               : share_.parked ? BlockOrder::kUpwards
+                                               : BlockOrder::kCyclic;
+      residency_ = std::make_shared<SwappedWeights>(
+          table.params(), device_,
+          SwappedWeightsOptions{.buffers = static_cast<size_t>(share_.block_buffers), .order = order});
     }
     model_ = std::move(model);
     return absl::OkStatus();
@@ -182,7 +195,7 @@ class Component {
   bool for_training_;
   bool quantize_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<ShardedWeights> sharded_;
+  std::shared_ptr<WeightResidency> residency_;
   std::vector<Param> params_;
   int64_t bytes_ = 0;
   bool held_ = false;

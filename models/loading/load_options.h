@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "control/parameters/placement.h"
 #include "models/loading/offload.h"
@@ -30,6 +31,8 @@ struct LoadOptions {
   // Which weights wait in the host's memory (models/loading/offload.h) if the device has its own. Not with
   // for_training.
   Offloaded offload = Offloaded::kNone;
+  // The memory of the host in which weights wait; null: each component has its own.
+  std::shared_ptr<WaitingMemory> waiting_memory = nullptr;
   WeightShare share;            // this rank's part of the transformer
   bool encodes_prompts = true;  // if false, another rank encodes prompts: text encoders' weights are not read, and
                                 // Encode may not be called

@@ -1,5 +1,6 @@
 // Defines which weights wait in the host's memory when a device has less memory than a model takes: weights that are
-// used once per job and need not be on the device during denoising. Each matrix is copied to the device for its use.
+// used once per job and need not be on the device during denoising. The matrix of a modulation is copied to the device
+// for its product; a text encoder or an autoencoder is copied for each use, of an encoder block by block.
 // LibTorch-free.
 #pragma once
 
@@ -8,11 +9,11 @@
 
 namespace tessera::models {
 
-// The products whose weights wait.
+// The weights that wait.
 enum class Offloaded : uint8_t {
   kNone,
   kModulations,  // the modulations of a transformer (IsModulation)
-  kAll,          // the modulations and the text encoders' products
+  kAll,          // the modulations, the text encoders and the autoencoder
 };
 
 // Whether this tensor of a transformer is the matrix of a modulation, for example

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/ops.h"
+#include "models/loading/waiting_memory.h"
 
 namespace tessera::models {
 namespace {
@@ -40,8 +41,7 @@ std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
 void ParamTable::EnterBlock(int64_t index) {
   block_ = index;
   elsewhere_ = index < blocks_.begin || index >= blocks_.end;
-  const bool has_own_memory = !options_.device().is_cpu() && !options_.device().is_meta();
-  waits_ = has_own_memory && !elsewhere_ && std::ranges::find(waiting_, index) != waiting_.end();
+  waits_ = HasOwnMemory(options_.device()) && !elsewhere_ && std::ranges::find(waiting_, index) != waiting_.end();
 }
 
 void ParamTable::LeaveBlock() {
@@ -49,19 +49,29 @@ void ParamTable::LeaveBlock() {
   elsewhere_ = waits_ = false;
 }
 
-ParamTable::Allocation ParamTable::Allocate(at::IntArrayRef shape, at::ScalarType dtype, bool offloaded) const {
-  at::TensorOptions options = Options().dtype(dtype);
-  if (offloaded) options = options.device(at::kCPU).pinned_memory(pinned_);
-  if (!waits_ && !is_brought_) return {.tensor = at::empty(shape, options), .waiting = {}};
+ParamTable::Home ParamTable::HomeOf(const ParamSpec& spec, bool offloaded) const {
+  if (offloaded) return Home::kHost;
+  const bool waits = (parked_ && !elsewhere_) || (waits_ && (conditioning_waits_ || spec.partial.sequence));
+  return waits ? Home::kWaits : Home::kDevice;
+}
+
+ParamTable::Allocation ParamTable::Allocate(at::IntArrayRef shape, at::ScalarType dtype, Home home) {
+  const at::TensorOptions options = Options().dtype(dtype);
+  if (memory_ == nullptr && home != Home::kDevice) memory_ = std::make_shared<WaitingMemory>();
+  if (home == Home::kHost) {
+    return {.tensor = pinned_ ? memory_->Allocate(shape, dtype) : at::empty(shape, options.device(at::kCPU)),
+            .waiting = {}};
+  }
+  if (home == Home::kDevice && !is_brought_) return {.tensor = at::empty(shape, options), .waiting = {}};
   Allocation allocation{.tensor = at::empty({0}, options), .waiting = {}};
-  if (waits_) allocation.waiting = at::empty(shape, options.device(at::kCPU).pinned_memory(true));
+  if (home == Home::kWaits) allocation.waiting = memory_->Allocate(shape, dtype);
   allocation.tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return allocation;
 }
 
 at::Tensor ParamTable::Add(ParamSpec spec) {
   std::vector<int64_t> shape = LocalShape(spec);
-  const Allocation allocation = Allocate(shape, dtype());
+  const Allocation allocation = Allocate(shape, dtype(), HomeOf(spec));
   List({.spec = std::move(spec),
         .storage = allocation.tensor,
         .shape = std::move(shape),
@@ -82,7 +92,7 @@ void ParamTable::List(Param param) {
 at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) { return Pack(std::move(specs), std::nullopt).values; }
 
 bool ParamTable::Waits(const std::vector<ParamSpec>& specs) const {
-  if (elsewhere_ || options_.device().is_cpu() || options_.device().is_meta()) return false;
+  if (elsewhere_ || !HasOwnMemory(options_.device())) return false;
   if (offloaded_ == Offloaded::kAll) return true;
   const auto is_modulation = [](const ParamSpec& spec) { return IsModulation(spec.name); };
   return offloaded_ == Offloaded::kModulations && std::ranges::all_of(specs, is_modulation);
@@ -94,13 +104,16 @@ WeightRows ParamTable::Pack(std::vector<ParamSpec> specs, const std::optional<Qu
   for (const ParamSpec& spec : specs) packed[0] += LocalShape(spec)[0];
   const int64_t in = packed.size() < 2 ? 1 : packed[1];
   WeightRows rows{.form = form, .in = in};
+  const Home home = HomeOf(specs.front(), offloaded);
   Allocation values, scales;
   if (form) {
-    values = Allocate({packed[0], kernels::RowBytes(form->type, in)}, at::kByte);
-    if (const int64_t count = form->scales_per_row(in); count > 0) scales = Allocate({packed[0], count}, at::kFloat);
+    values = Allocate({packed[0], kernels::RowBytes(form->type, in)}, at::kByte, home);
+    if (const int64_t count = form->scales_per_row(in); count > 0) {
+      scales = Allocate({packed[0], count}, at::kFloat, home);
+    }
     if (!form->table.empty()) rows.table = at::tensor(form->table, at::kFloat).to(Options().device());
   } else {
-    values = Allocate(packed, dtype(), offloaded);
+    values = Allocate(packed, dtype(), home);
   }
   rows.values = values.tensor;
   rows.scales = scales.tensor;
@@ -135,15 +148,15 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
   const bool waits = Waits(specs);
   auto product = std::make_shared<ProductWeight>();
   std::vector<std::optional<QuantForm>> forms(specs.size());
-  if (form_of_ && !waits) std::ranges::transform(specs, forms.begin(), form_of_);
+  if (form_of_) std::ranges::transform(specs, forms.begin(), form_of_);
   if (std::ranges::none_of(forms, [](const auto& form) { return form.has_value(); })) {
     product->values = Pack(std::move(specs), std::nullopt, waits).values;
   } else {
     for (size_t first = 0, last = 0; first < specs.size(); first = last) {
       while (last < specs.size() && forms[last] == forms[first]) ++last;
-      product->rows.push_back(Pack({specs.begin() + static_cast<std::ptrdiff_t>(first),
-                                    specs.begin() + static_cast<std::ptrdiff_t>(last)},
-                                   forms[first]));
+      product->rows.push_back(
+          Pack({specs.begin() + static_cast<std::ptrdiff_t>(first), specs.begin() + static_cast<std::ptrdiff_t>(last)},
+               forms[first], waits));
     }
   }
   if (!elsewhere_ && !waits) products_.push_back(product);
@@ -161,6 +174,14 @@ void ParamTable::Unlist(const at::Tensor& storage) {
   std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(storage); });
 }
 
+void ParamTable::ReorderWaiting(Param& param) {
+  const at::Tensor reordered = param.waiting.contiguous(at::MemoryFormat::ChannelsLast);
+  if (reordered.is_same(param.waiting)) return;
+  param.waiting = param.waiting.as_strided(reordered.sizes(), reordered.strides());
+  param.waiting.copy_(reordered);
+  param.storage.unsafeGetTensorImpl()->set_sizes_and_strides(reordered.sizes(), reordered.strides());
+}
+
 void ParamTable::PackForInference() {
   const auto pack = [&](at::Tensor& values) {
     at::Tensor packed = kernels::PackWeight(values);
@@ -176,6 +197,11 @@ void ParamTable::PackForInference() {
   }
   for (const std::shared_ptr<at::Tensor>& weight : convolutions_) {
     if (weight->is_cpu()) continue;
+    const auto param = std::ranges::find_if(params_, [&](const Param& each) { return each.storage.is_same(*weight); });
+    if (param != params_.end() && param->waiting.defined()) {
+      ReorderWaiting(*param);
+      continue;
+    }
     at::Tensor packed = weight->contiguous(at::MemoryFormat::ChannelsLast);
     if (packed.is_same(*weight)) continue;
     Unlist(*weight);

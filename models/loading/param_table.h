@@ -24,6 +24,8 @@ class Communicator;
 
 namespace tessera::models {
 
+class WaitingMemory;  // models/loading/waiting_memory.h
+
 // A range of channels.
 struct ChannelRange {
   int64_t begin = 0;
@@ -56,8 +58,16 @@ struct WeightShare {
   TensorShard tensor;
   BlockShare blocks;
   // Blocks whose weights wait in the host's memory (models/loading/swapped_weights.h); only for a device with its own
-  // memory.
+  // memory. If `conditioning_waits` is false, the parameters that only Transformer::Modulate reads
+  // (PartialGradient::sequence) do not wait with their block.
   std::vector<int64_t> waiting = {};
+  bool conditioning_waits = true;
+  // The number of device buffers for those blocks.
+  int64_t block_buffers = 2;
+  // For a device with its own memory: every parameter waits in the host's memory while the component is not in use.
+  bool parked = false;
+  // Where weights wait; null: in memory of the table's own.
+  std::shared_ptr<WaitingMemory> memory = nullptr;
   // For a device with its own memory: the products of this component whose weights wait in the host's memory, and
   // whether that memory is pinned. It is not pinned for a component that is loaded for one use only.
   Offloaded offloaded = Offloaded::kNone;
@@ -174,6 +184,9 @@ class ParamTable {
         shard_(share.tensor),
         blocks_(share.blocks),
         waiting_(std::move(share.waiting)),
+        conditioning_waits_(share.conditioning_waits),
+        parked_(share.parked && HasOwnMemory(device)),
+        memory_(std::move(share.memory)),
         offloaded_(share.offloaded),
         pinned_(share.pinned),
         is_brought_(share.row_ranks != nullptr),
@@ -227,6 +240,7 @@ class ParamTable {
   int64_t bytes() const;
 
  private:
+  static bool HasOwnMemory(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
   // Returns the shape of this rank's part.
   std::vector<int64_t> LocalShape(const ParamSpec& spec) const;
   at::TensorOptions Options() const { return elsewhere_ ? options_.device(at::kMeta) : options_; }
@@ -234,10 +248,14 @@ class ParamTable {
   struct Allocation {
     at::Tensor tensor, waiting;
   };
-  // With `offloaded` the tensor itself is in the host's memory.
-  Allocation Allocate(at::IntArrayRef shape, at::ScalarType dtype, bool offloaded = false) const;
+  // Where a parameter's values are: on the device, in the host's memory until its block is brought, or there always.
+  enum class Home : uint8_t { kDevice, kWaits, kHost };
+  Home HomeOf(const ParamSpec& spec, bool offloaded = false) const;
+  Allocation Allocate(at::IntArrayRef shape, at::ScalarType dtype, Home home);
   // Whether the weights of this product wait in the host's memory.
   bool Waits(const std::vector<ParamSpec>& specs) const;
+  // Reorders a convolution's weight that waits in the host's memory.
+  static void ReorderWaiting(Param& param);
   // Removes the parameters with this storage from the list.
   void Unlist(const at::Tensor& storage);
   void List(Param param);
@@ -248,6 +266,8 @@ class ParamTable {
   TensorShard shard_;
   BlockShare blocks_;
   std::vector<int64_t> waiting_;
+  bool conditioning_waits_, parked_;
+  std::shared_ptr<WaitingMemory> memory_;
   Offloaded offloaded_;
   bool pinned_;
   bool is_brought_;  // parameters have no memory

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "base/macros/planted.h"
 
@@ -23,45 +24,47 @@ void Place(const at::Tensor& values, void* memory, int64_t bytes) {
   storage->set_nbytes(static_cast<size_t>(bytes));
 }
 
+// Returns the bytes of a tensor without gaps, in the order in which they are stored.
+at::Tensor BytesOf(const at::Tensor& values) {
+  const int64_t size = values.element_size();
+  return at::empty({0}, values.options().dtype(at::kByte))
+      .set_(values.storage(), values.storage_offset() * size, {values.numel() * size});
+}
+
 }  // namespace
 
 bool SwappedWeights::AreIn(std::span<const Param> params) {
   return std::ranges::any_of(params, [](const Param& param) { return param.waiting.defined(); });
 }
 
-SwappedWeights::SwappedWeights(std::span<const Param> params, at::Device device)
+SwappedWeights::SwappedWeights(std::span<const Param> params, at::Device device, SwappedWeightsOptions options)
     : device_(device),
+      options_(options),
       copies_(base::Planted("swapped_block_on_the_computing_stream")
                   ? CurrentStream(device)
                   : c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)),
       previous_(Param::kNoBlock) {
   const at::NoGradGuard no_gradients;
   for (const Param& param : params) {
-    if (param.block == Param::kNoBlock) continue;
-    Block& block = blocks_[param.block];
+    Block& block = param.block == Param::kNoBlock ? frame_ : blocks_[param.block];
     if (!param.waiting.defined()) continue;
     AddStorage(block, param.storage, param.waiting);
     if (param.scales.defined()) AddStorage(block, param.scales, param.waiting_scales);
+    is_pinned_ = is_pinned_ && param.waiting.is_pinned();
+    holds_modulations_ = holds_modulations_ || (param.block != Param::kNoBlock && !param.spec.partial.sequence);
   }
-  int64_t largest = 0;
-  size_t waiting = 0;
   for (const auto& [index, block] : blocks_) {
-    largest = std::max(largest, block.bytes);
-    waiting += block.storages.empty() ? 0 : 1;
+    largest_ = std::max(largest_, block.bytes);
+    waiting_ += block.storages.empty() ? 0 : 1;
   }
-  for (size_t i = 0; i < std::min(kBuffers, waiting); ++i) {
-    buffers_.push_back({.memory = at::empty({largest}, at::TensorOptions(at::kByte).device(device)),
-                        .arrived = c10::Event(device.type()),
-                        .released = c10::Event(device.type())});
-    // The previous owner of the memory used it on the current stream.
-    buffers_.back().released.record(CurrentStream(device));
-  }
+  if (frame_.storages.empty()) MakeBuffers();
 }
 
 SwappedWeights::~SwappedWeights() {
   for (const auto& [index, block] : blocks_) {
     for (const Storage& storage : block.storages) Place(storage.values, nullptr, 0);
   }
+  for (const Storage& storage : frame_.storages) Place(storage.values, nullptr, 0);
   // Copies in progress must end before the buffers are freed.
   for (const Buffer& buffer : buffers_) {
     try {
@@ -71,13 +74,39 @@ SwappedWeights::~SwappedWeights() {
   }
 }
 
+int64_t SwappedWeights::device_bytes() const {
+  return frame_.bytes + largest_ * static_cast<int64_t>(std::min(options_.buffers, waiting_));
+}
+
 void SwappedWeights::AddStorage(Block& block, const at::Tensor& storage, const at::Tensor& waiting) {
   const auto is_known = [&](const Storage& known) { return known.values.storage().is_alias_of(storage.storage()); };
   if (std::ranges::any_of(block.storages, is_known)) return;
-  block.storages.push_back(
-      {.values = storage.variable_data(), .waiting = waiting.flatten().view(at::kByte), .offset = block.bytes});
+  block.storages.push_back({.values = storage.variable_data(), .waiting = BytesOf(waiting), .offset = block.bytes});
   const int64_t bytes = block.storages.back().waiting.numel();
   block.bytes += (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+}
+
+SwappedWeights::Buffer SwappedWeights::MakeBuffer(int64_t bytes) const {
+  // The caller may be in inference mode, in which a view of the buffer would be an inference tensor.
+  const c10::InferenceMode ordinary(false);
+  Buffer buffer{.memory = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_)),
+                .arrived = c10::Event(device_.type()),
+                .released = c10::Event(device_.type())};
+  // The previous owner of the memory used it on the current stream.
+  buffer.released.record(CurrentStream(device_));
+  return buffer;
+}
+
+void SwappedWeights::MakeBuffers() {
+  while (buffers_.size() < std::min(options_.buffers, waiting_)) buffers_.push_back(MakeBuffer(largest_));
+}
+
+void SwappedWeights::DropBuffers() {
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.block != Param::kNoBlock) buffer.arrived.block(CurrentStream(device_));
+  }
+  buffers_.clear();
+  frame_buffer_.clear();
 }
 
 SwappedWeights::Buffer* SwappedWeights::Find(int64_t block) {
@@ -85,50 +114,99 @@ SwappedWeights::Buffer* SwappedWeights::Find(int64_t block) {
   return found == buffers_.end() ? nullptr : &*found;
 }
 
-SwappedWeights::Buffer* SwappedWeights::FindFree() {
+int64_t SwappedWeights::Distance(int64_t current, int64_t block) const {
+  if (block == Param::kNoBlock) return std::numeric_limits<int64_t>::max();
+  const int64_t first = blocks_.begin()->first, last = blocks_.rbegin()->first;
+  if (options_.order == BlockOrder::kUpwards) {
+    return block >= current ? block - current : std::numeric_limits<int64_t>::max();
+  }
+  if (options_.order == BlockOrder::kCyclic) {
+    return block > current ? block - current : block - current + last - first + 1;
+  }
+  if (block == current) return 0;
+  if (upwards_) return block > current ? block - current : (last - current) + (last - block);
+  return block < current ? current - block : (current - first) + (block - first);
+}
+
+SwappedWeights::Buffer* SwappedWeights::FindFree(int64_t current) {
   Buffer* free = nullptr;
+  int64_t furthest = -1;
   for (Buffer& buffer : buffers_) {
-    const bool in_use = buffer.block != Param::kNoBlock && blocks_.at(buffer.block).uses > 0;
-    if (!in_use && (free == nullptr || buffer.used < free->used)) free = &buffer;
+    if (buffer.block != Param::kNoBlock && blocks_.at(buffer.block).uses > 0) continue;
+    const int64_t distance = Distance(current, buffer.block);
+    if (distance <= furthest) continue;
+    free = &buffer;
+    furthest = distance;
   }
   return free;
 }
 
-SwappedWeights::Buffer& SwappedWeights::Fetch(int64_t block, Buffer& buffer) {
-  // The caller may be in inference mode, in which a view of the buffer would be an inference tensor.
+int64_t SwappedWeights::NextWaiting(int64_t block) const {
+  const auto waits = [](const auto& each) { return !each.second.storages.empty(); };
+  if (options_.order == BlockOrder::kThereAndBack && !upwards_) {
+    const auto below = std::make_reverse_iterator(blocks_.lower_bound(block));
+    const auto found = std::find_if(below, blocks_.rend(), waits);
+    return found == blocks_.rend() ? Param::kNoBlock : found->first;
+  }
+  auto found = std::find_if(blocks_.upper_bound(block), blocks_.end(), waits);
+  if (found == blocks_.end() && options_.order == BlockOrder::kCyclic) {
+    found = std::ranges::find_if(blocks_, waits);
+  }
+  return found == blocks_.end() ? Param::kNoBlock : found->first;
+}
+
+void SwappedWeights::Fetch(const Block& block, Buffer& buffer) const {
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_gradients;
-  buffer.block = block;
-  buffer.used = calls_;
   const c10::StreamGuard on_own_stream(copies_);
   if (!base::Planted("swapped_block_overwritten_in_use")) buffer.released.block(copies_);
-  for (const Storage& storage : blocks_.at(block).storages) {
+  for (const Storage& storage : block.storages) {
     buffer.memory.narrow(0, storage.offset, storage.waiting.numel()).copy_(storage.waiting, /*non_blocking=*/true);
   }
   buffer.arrived.record(copies_);
-  return buffer;
 }
 
-void SwappedWeights::FetchNext(int64_t block) {
-  const auto waits = [](const auto& each) { return !each.second.storages.empty(); };
-  int64_t next = Param::kNoBlock;
-  if (upwards_) {
-    const auto found = std::find_if(blocks_.upper_bound(block), blocks_.end(), waits);
-    if (found != blocks_.end()) next = found->first;
-  } else {
-    const auto below = std::make_reverse_iterator(blocks_.lower_bound(block));
-    const auto found = std::find_if(below, blocks_.rend(), waits);
-    if (found != blocks_.rend()) next = found->first;
+void SwappedWeights::FetchAhead(int64_t current) {
+  int64_t next = current;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    next = NextWaiting(next);
+    if (next == Param::kNoBlock || next == current) return;
+    if (Find(next) != nullptr) continue;
+    Buffer* const free = FindFree(current);
+    if (free == nullptr || Distance(current, free->block) <= Distance(current, next)) return;
+    free->block = next;
+    Fetch(blocks_.at(next), *free);
   }
-  if (next == Param::kNoBlock || Find(next) != nullptr) return;
-  if (Buffer* const free = FindFree(); free != nullptr) Fetch(next, *free);
+}
+
+void SwappedWeights::Use(Block& block, Buffer& buffer) const {
+  if (!base::Planted("swapped_block_not_awaited")) buffer.arrived.block(CurrentStream(device_));
+  char* const memory = static_cast<char*>(buffer.memory.mutable_data_ptr());
+  for (const Storage& storage : block.storages) {
+    Place(storage.values, memory + storage.offset, storage.waiting.numel());
+  }
+}
+
+void SwappedWeights::BringFrame() {
+  if (frame_.storages.empty() || frame_.uses++ > 0) return;
+  frame_buffer_.push_back(MakeBuffer(frame_.bytes));
+  Fetch(frame_, frame_buffer_.front());
+  MakeBuffers();
+  Use(frame_, frame_buffer_.front());
+}
+
+void SwappedWeights::ReleaseFrame() {
+  if (frame_.storages.empty()) return;
+  TORCH_CHECK(frame_.uses > 0, "weights outside the blocks are released more often than they were requested");
+  if (--frame_.uses > 0) return;
+  for (const Storage& storage : frame_.storages) Place(storage.values, nullptr, 0);
+  DropBuffers();
 }
 
 void SwappedWeights::Bring(int part) {
-  if (part == kFrame) return;
+  if (part == kFrame) return BringFrame();
   Block& block = blocks_.at(part);
   if (block.uses++ > 0) return;
-  ++calls_;
   if (part == blocks_.begin()->first) {
     upwards_ = true;
   } else if (part == blocks_.rbegin()->first) {
@@ -140,28 +218,27 @@ void SwappedWeights::Bring(int part) {
   if (!block.storages.empty()) {
     Buffer* buffer = Find(part);
     if (buffer == nullptr) {
-      Buffer* const free = FindFree();
-      TORCH_CHECK(free != nullptr, "block ", part, " of the model is requested while ", kBuffers,
+      buffer = FindFree(part);
+      TORCH_CHECK(buffer != nullptr, "block ", part, " of the model is requested while ", buffers_.size(),
                   " other swapped blocks are in use");
-      buffer = &Fetch(part, *free);
+      buffer->block = part;
+      Fetch(block, *buffer);
     }
-    buffer->used = calls_;
-    if (!base::Planted("swapped_block_not_awaited")) buffer->arrived.block(CurrentStream(device_));
-    char* const memory = static_cast<char*>(buffer->memory.mutable_data_ptr());
-    for (const Storage& storage : block.storages) {
-      Place(storage.values, memory + storage.offset, storage.waiting.numel());
-    }
+    Use(block, *buffer);
   }
-  FetchNext(part);
+  if (is_pinned_) FetchAhead(part);
 }
 
 void SwappedWeights::Release(int part) {
-  if (part == kFrame) return;
+  if (part == kFrame) return ReleaseFrame();
   Block& block = blocks_.at(part);
   TORCH_CHECK(block.uses > 0, "block ", part, " of the model is released more often than it was requested");
-  if (--block.uses > 0 || block.storages.empty()) return;
-  Find(part)->released.record(CurrentStream(device_));
-  for (const Storage& storage : block.storages) Place(storage.values, nullptr, 0);
+  if (--block.uses > 0) return;
+  if (!block.storages.empty()) {
+    Find(part)->released.record(CurrentStream(device_));
+    for (const Storage& storage : block.storages) Place(storage.values, nullptr, 0);
+  }
+  if (!is_pinned_) FetchAhead(part);
 }
 
 }  // namespace tessera::models

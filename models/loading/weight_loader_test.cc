@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
+#include "kernels/ops.h"
 #include "models/layers/linear.h"
+#include "models/loading/eight_bits.h"
+#include "parallel/rank_groups.h"
 
 namespace tessera::models {
 namespace {
@@ -34,6 +39,12 @@ class WeightLoaderTest : public testing::Test {
   }
 
   absl::Status LoadFrom(const std::vector<Stored>& tensors, const ParamTable& table) {
+    Write(tensors);
+    const absl::StatusOr<WeightFolder> folder = WeightFolder::Open(folder_.string(), "part");
+    return folder.ok() ? LoadWeights(*folder, table, "part") : folder.status();
+  }
+
+  void Write(const std::vector<Stored>& tensors) const {
     std::string header = "{", data;
     for (const Stored& tensor : tensors) {
       header += (header.size() > 1 ? ",\"" : "\"") + tensor.name + "\":{\"dtype\":\"" + tensor.dtype +
@@ -46,9 +57,11 @@ class WeightLoaderTest : public testing::Test {
     std::ofstream file(folder_ / "model.safetensors", std::ios::binary);
     file.write(reinterpret_cast<const char*>(&length), 8);
     file << header << data;
-    file.close();
-    const absl::StatusOr<WeightFolder> folder = WeightFolder::Open(folder_.string(), "part");
-    return folder.ok() ? LoadWeights(*folder, table, "part") : folder.status();
+  }
+
+  // Writes a matrix [2, 4] in int8 with a scale for each row.
+  void WriteEightBits() const {
+    Write({{"w.weight", "I8", "[2,4]", {1, 2, 3, 4, -1, -2, -3, -4}}, {"w.weight_scale", "F32", "[2,1]", Floats({0.5, 2})}});
   }
 
   std::filesystem::path folder_;
@@ -153,6 +166,99 @@ TEST_F(WeightLoaderTest, AcceptsAliasesAndIgnoredNames) {
   table.IgnoreInFile("buffer");
   ASSERT_TRUE(LoadFrom({{"old", "F32", "[1]", Floats({7})}, {"buffer", "F32", "[1]", Floats({1})}}, table).ok());
   EXPECT_EQ(table.params()[0].Value().item<float>(), 7);
+}
+
+TEST_F(WeightLoaderTest, KeepsPackedWeightsAsTheyAreStored) {
+  WriteEightBits();
+  const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+  const at::Tensor codes = at::tensor({1, 2, 3, 4, -1, -2, -3, -4}, at::kChar).view({2, 4}).view(at::kByte);
+  const at::Tensor scales = at::tensor({0.5f, 2.0f}).view({2, 1});
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const LinearRole role : {LinearRole::kReplicated, LinearRole::kColumn, LinearRole::kRow}) {
+      ParamTable table(at::kFloat, at::kCPU, {.tensor = {.rank = rank, .size = 2}}, StoredForms(folder));
+      table.AddProduct({{.name = "w.weight", .shape = {2, 4}, .role = role}});
+      ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
+      const Param& param = table.params()[0];
+      ASSERT_TRUE(param.form.has_value());
+      EXPECT_EQ(param.form->type, kernels::QuantType::kInt8);
+      const bool rows = role == LinearRole::kColumn, columns = role == LinearRole::kRow;
+      EXPECT_TRUE(at::equal(param.storage, rows      ? codes.narrow(0, rank, 1)
+                                           : columns ? codes.narrow(1, 2 * rank, 2)
+                                                     : codes));
+      EXPECT_TRUE(at::equal(param.scales, rows ? scales.narrow(0, rank, 1) : scales));
+      EXPECT_EQ(table.bytes(), param.storage.numel() + 4 * param.scales.numel());
+    }
+  }
+}
+
+TEST_F(WeightLoaderTest, WidensPackedWeightsThatAreNoProducts) {
+  WriteEightBits();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    ParamTable table(dtype, at::kCPU);
+    const at::Tensor weight = table.Add({.name = "w.weight", .shape = {2, 4}});
+    const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+    ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
+    EXPECT_TRUE(at::equal(weight, at::tensor({0.5, 1.0, 1.5, 2.0, -2.0, -4.0, -6.0, -8.0}, dtype).view({2, 4})));
+  }
+}
+
+// Products of the weights of one matrix that are packed differently.
+TEST_F(WeightLoaderTest, MultipliesByRowsOfSeveralForms) {
+  Write({{"a.k.weight", "F32", "[1,2]", Floats({3, 4})},
+         {"a.q.weight", "F8_E4M3", "[2,2]", std::string("\x38\x40\x38\xb8", 4)},  // 1, 2, 1, -1
+         {"a.q.weight_scale", "F32", "[]", Floats({0.5})},
+         {"a.v.weight", "F32", "[1,2]", Floats({5, 6})}});
+  const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+  ParamTable table(at::kFloat, at::kCPU, {}, StoredForms(folder));
+  const Linear linear(ParamScope(table) / "a", 2, {{"q", 2}, {"k", 1}, {"v", 1}}, {.bias = false});
+  ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
+  table.PackForInference();
+  parallel::SingleRank alone;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = alone, .world = alone};
+  const at::Tensor y = linear.Forward(at::tensor({1.f, 10.f}).view({1, 2}), context);
+  EXPECT_TRUE(at::equal(y, at::tensor({10.5f, -4.5f, 43.f, 65.f}).view({1, 4}))) << y;
+}
+
+TEST_F(WeightLoaderTest, QuantizesPlainWeights) {
+  std::vector<float> values;
+  for (int i = 0; i < 64; ++i) values.push_back(std::sin(static_cast<float>(i)));
+  Write({{"w.weight", "F32", "[2,32]", Floats(values)}, {"v.weight", "F32", "[1,2]", Floats({1, 2})}});
+  const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+  for (const auto storage : {control::WeightStorage::kFp8, control::WeightStorage::kInt8, control::WeightStorage::kQ8_0}) {
+    ParamTable table(at::kFloat, at::kCPU, {}, InStorage(storage));
+    const auto product = table.AddProduct({{.name = "w.weight", .shape = {2, 32}}});
+    table.AddProduct({{.name = "v.weight", .shape = {1, 2}}});
+    ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
+    const WeightRows& rows = product->rows.at(0);
+    const at::Tensor wide = kernels::WidenWeight(
+        {.type = rows.form->type, .values = rows.values, .scales = rows.scales, .table = {}, .in = 32}, at::kFloat);
+    const at::Tensor expected = at::tensor(values).view({2, 32});
+    const double error = (wide - expected).abs().max().item<double>();
+    EXPECT_GT(error, 0);
+    EXPECT_LT(error, storage == control::WeightStorage::kFp8 ? 0.04 : 0.005);
+    // Two columns are no block of 32.
+    EXPECT_EQ(table.params()[1].form.has_value(), storage != control::WeightStorage::kQ8_0);
+  }
+}
+
+TEST_F(WeightLoaderTest, RefusesRanksThatWouldCutABlock) {
+  Write({{"w.weight", "F32", "[1,32]", Floats(std::vector<float>(32, 1))}});
+  const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+  ParamTable table(at::kFloat, at::kCPU, {.tensor = {.rank = 0, .size = 2}}, InStorage(control::WeightStorage::kQ8_0));
+  table.AddProduct({{.name = "w.weight", .shape = {1, 32}, .role = LinearRole::kRow}});
+  EXPECT_THAT(std::string(LoadWeights(folder, table, "part").message()),
+              HasSubstr("tensor=2 divides the 32 columns of w.weight within a block of Q8_0"));
+}
+
+TEST_F(WeightLoaderTest, NamesAWeightThatIsNotFinite) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // read directly, and through a buffer
+    ParamTable table(dtype, at::kCPU);
+    table.Add({.name = "w", .shape = {3}});
+    EXPECT_THAT(std::string(LoadFrom({{"w", "F32", "[3]", Floats({1, infinite, 2})}}, table).message()),
+                HasSubstr("the weight \"w\" holds a number that is not finite"));
+  }
 }
 
 TEST_F(WeightLoaderTest, RefusesWeightsThatAreIntegers) {

@@ -25,6 +25,10 @@ class WeightResidency {
   // If ranks hold weights for one another, all of them must bring the same parts in the same order.
   virtual void Bring(int part) = 0;
   virtual void Release(int part) = 0;
+
+  // Whether a block must be brought also for Transformer::Modulate. If not, the parameters that compute its modulations
+  // are always on the device.
+  virtual bool holds_modulations() const { return true; }
 };
 
 // Keeps a part brought during its lifetime. Without a residency the weights are always on the device, and it does

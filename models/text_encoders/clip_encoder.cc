@@ -60,7 +60,7 @@ ClipEncoder::ClipEncoder(const ClipConfig& config, ParamTable& table)
   }
   if (config.projection > 0) {
     projection_.emplace(ParamScope(table) / "text_projection", config.width, config.projection,
-                        LinearOptions{.bias = false});
+                        LinearOptions{.bias = false, .is_identity_if_missing = config.projection == config.width});
   }
   for (const char* prefix : {kPrefix, ""}) table.IgnoreInFile(std::string(prefix) + "embeddings.position_ids");
 }

@@ -15,6 +15,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr int kMadeUpSide = 56;  // two units of an encoder of Qwen2.5-VL
+
 constexpr int64_t kBicubic = 3;  // Pillow's number of the filter
 constexpr double kRescale = 1.0 / 255;
 
@@ -110,6 +112,12 @@ absl::StatusOr<PictureProcessor> ReadPictureProcessor(const std::string& folder,
   }
   RETURN_IF_ERROR(reader.status());
   return processor;
+}
+
+SharedPromptPictures MadeUpPromptPictures(int64_t count) {
+  control::Frames picture{.width = kMadeUpSide, .height = kMadeUpSide, .bytes = {}};
+  picture.bytes.resize(picture.row_bytes() * picture.rows());
+  return MakePromptPictures(std::vector<control::Frames>(static_cast<size_t>(count), picture));
 }
 
 SharedPromptPictures MakePromptPictures(std::vector<control::Frames> pictures) {

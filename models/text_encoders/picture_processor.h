@@ -46,4 +46,7 @@ struct PromptPictures {
 // Returns null for no pictures.
 SharedPromptPictures MakePromptPictures(std::vector<control::Frames> pictures);
 
+// That many small pictures, for what depends only on their number.
+SharedPromptPictures MadeUpPromptPictures(int64_t count);
+
 }  // namespace tessera::models

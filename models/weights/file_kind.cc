@@ -211,7 +211,14 @@ void FindParts(const FileHeader& header, FileKind& kind) {
     }
     if (known->form == NameForm::kOriginal && !known->other_form.empty() && kind.mixed.empty()) {
       const auto other = std::ranges::lower_bound(group.names, known->other_form);
-      if (other != group.names.end() && other->starts_with(known->other_form)) kind.mixed = *other;
+      // A matrix, as the clearest example.
+      const auto is_weight = [&](const auto& name) {
+        return name.starts_with(known->other_form) && name.ends_with(".weight");
+      };
+      const auto weight = std::find_if(other, group.names.end(), is_weight);
+      if (other != group.names.end() && other->starts_with(known->other_form)) {
+        kind.mixed = weight == group.names.end() ? *other : *weight;
+      }
     }
     FilePart part{.role = known->role,
                   .class_name = std::string(known->class_name),

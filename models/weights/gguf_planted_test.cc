@@ -56,10 +56,11 @@ TEST(PlantedBlocksTest, SwappedNibblesShowInEveryTypeOfFourBits) {
   }
 }
 
-TEST(PlantedBlocksTest, ANeighboursScaleShowsInEveryTypeWithSeveral) {
+TEST(PlantedBlocksTest, ANeighboursScaleShowsInEveryType) {
   const PlantedBug planted("quant_neighbours_scale");
   const std::string wrong = WrongTypes();
-  for (const char* type : {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}) {
+  for (const char* type :
+       {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"}) {
     EXPECT_NE(wrong.find(type), std::string::npos) << type;
   }
 }

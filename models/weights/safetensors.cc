@@ -154,6 +154,12 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header
                                                      base::Quote(tensor.name), " overlap by ",
                                                      std::min(covered, tensor.end) - tensor.begin, " bytes"));
     }
+    if (tensor.end >= covered) previous = &tensor;
+    covered = std::max(covered, tensor.end);
+  }
+  covered = data_begin;
+  previous = nullptr;
+  for (const StoredTensor& tensor : result.tensors) {
     if (tensor.begin > covered) {
       return absl::InvalidArgumentError(absl::StrCat(file_name, ": ", tensor.begin - covered, " bytes before tensor ",
                                                      base::Quote(tensor.name), " belong to no tensor"));

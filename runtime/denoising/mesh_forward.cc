@@ -141,6 +141,10 @@ void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, 
   pass_.received = {};
   conditioning.references = joint_ ? ReferencesIn(state.text.size(1)) : 0;
   conditioning.has_references = tokens_.counts().references > 0 && op.patches.with_text();
+  if (joint_) {
+    conditioning.attended_references = {.begin = state.text.size(1) - conditioning.references,
+                                        .end = state.text.size(1)};
+  }
   if (stage() == 0) Record(op, -1, state);
   if (const auto skips = pass_.skips.find({op.step, op.patches.begin}); skips != pass_.skips.end()) {
     state.skips = std::move(skips->second);

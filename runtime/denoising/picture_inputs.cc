@@ -4,6 +4,7 @@
 
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 #include "control/pictures/picture_input.h"
 #include "models/precision.h"
 
@@ -35,9 +36,9 @@ absl::Status LookAtPictures(DenoiseJob& job, models::Family& family, const contr
                             const PictureInputs& inputs, const parallel::ForwardContext& context) {
   at::Tensor first;  // [c, h, w]
   for (const at::Tensor& picture : inputs.pictures) {
-    ASSIGN_OR_RETURN(const models::LatentPosterior posterior, family.EncodeImage(picture, context));
-    if (!first.defined()) first = posterior.mean.squeeze(0);
-    job.references.push_back(family.ToPatches(posterior.mean).squeeze(0).to(family.dtype()));
+    ASSIGN_OR_RETURN(const at::Tensor latents, ReferenceLatents(picture, family, context));
+    if (!first.defined()) first = latents.squeeze(0);
+    job.references.push_back(ReferencePatches(latents, family).squeeze(0));
     job.reference_grids.push_back(family.Geometry(picture.size(2), picture.size(3)).grid);
   }
   if (control::BeginsFromPicture(rules, inputs.mask.defined())) {
@@ -51,6 +52,22 @@ absl::Status LookAtPictures(DenoiseJob& job, models::Family& family, const contr
 }
 
 }  // namespace
+
+at::Tensor PictureValues(const control::Frames& picture) {
+  const at::Tensor bytes = at::from_blob(const_cast<uint8_t*>(picture.bytes.data()),
+                                         {1, picture.height, picture.width, picture.channels}, at::kByte);
+  return bytes.permute({0, 3, 1, 2}).to(at::kFloat).contiguous() / 255 * 2 - 1;
+}
+
+absl::StatusOr<at::Tensor> ReferenceLatents(const at::Tensor& picture, models::Family& family,
+                                            const parallel::ForwardContext& context) {
+  ASSIGN_OR_RETURN(models::LatentPosterior posterior, family.EncodeImage(picture, context));
+  return std::move(posterior.mean);
+}
+
+at::Tensor ReferencePatches(const at::Tensor& latents, const models::Family& family) {
+  return family.ToPatches(latents).to(family.dtype());
+}
 
 at::Tensor MaskOfLatents(const at::Tensor& mask, control::MaskRule rule, int64_t height, int64_t width) {
   const int64_t factor = mask.size(2) / height;

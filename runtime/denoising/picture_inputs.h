@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "models/families/family.h"
 #include "parallel/forward_context.h"
 #include "runtime/denoising/denoise_job.h"
 
 namespace tessera::control {
 enum class MaskRule : uint8_t;
+struct Frames;
 struct PictureRules;
 }  // namespace tessera::control
 
@@ -29,6 +31,17 @@ struct PictureInputs {
   at::Tensor mask;
   int first_step = 0;  // of the sampler's schedule; earlier steps are left out
 };
+
+// Returns the pixels of an RGB picture [1, 3, height, width] in [−1, 1], in fp32.
+at::Tensor PictureValues(const control::Frames& picture);
+
+// Returns the latents [1, c, h, w] of a picture [1, 3, H, W] that the model looks at: the mean of what the autoencoder
+// encodes it as. Collective over context.world. Returns the errors of Family::EncodeImage.
+absl::StatusOr<at::Tensor> ReferenceLatents(const at::Tensor& picture, models::Family& family,
+                                            const parallel::ForwardContext& context);
+
+// Returns the patches [b, m, features] of such latents [b, c, h, w], in the dtype of the model.
+at::Tensor ReferencePatches(const at::Tensor& latents, const models::Family& family);
 
 // mask [1, 1, H, W] → [1, 1, h, w] for latents of that size, each with the value of its square by `rule`. The sides are
 // multiples of those of the latents, and even ones for the pixels in the middle.

@@ -340,7 +340,8 @@ TEST_F(TrainingOnDeviceTest, TheDeviceHoldsNoMoreThanWasPredicted) {
     return PretendDeviceBytes() - before;
   };
   const auto predicted = [&](int64_t blocks_to_swap) {
-    return static_cast<int64_t>(control::PredictMemory(Config("run", blocks_to_swap, false), *model, {64, 64}).weights);
+    return static_cast<int64_t>(
+        control::PredictMemory(Config("run", blocks_to_swap, false), *model, {{64, 64}}).weights);
   };
   const int64_t all = loaded(0);
   for (const int64_t swapped : {3, 5, 8}) {

@@ -15,6 +15,9 @@
 #include "control/model/pipelines.h"
 #include "control/pictures/made_up_frames.h"
 #include "control/pictures/picture_input.h"
+#include "control/pictures/reference_size.h"
+#include "control/training/dataset.h"
+#include "control/training/model_training.h"
 #include "models/autoencoder/autoencoder_config.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
@@ -25,6 +28,7 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/picture_inputs.h"
 #include "runtime/engine/model_info.h"
+#include "runtime/training/training_samples.h"
 #include "tests/support/golden_pipeline.h"
 #include "tests/support/opened_autoencoder.h"
 #include "tests/support/test_folder.h"
@@ -575,6 +579,102 @@ TEST(BadPromptTest, AClassThatIsNotThereIsRefused) {
     EXPECT_THAT(std::string(encode(bad).message()), HasSubstr("0 to 999")) << bad;
   }
 }
+
+// One image of a training run with two pictures, whose encodings are compared with those of a request.
+class ControlEncodingsTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    for (const auto& [picture, name] :
+         {std::pair{"source.png", "images/a.png"}, {"wide_96x64.png", "one/a.png"}, {"tall_64x80.png", "two/a.png"}}) {
+      std::filesystem::create_directories(std::filesystem::path(files_ / name).parent_path());
+      std::filesystem::copy_file(std::string("tests/pictures/") + picture, files_ / name);
+    }
+    files_.Write("images/a.txt", "make it blue");
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(GetParam()));
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const models::FamilyEntry* const entry = *models::FindFamily(folder->class_name());
+    description_ = *entry->describe(*folder);
+    absl::StatusOr<std::unique_ptr<models::Family>> family =
+        entry->load(*folder, {.dtype = at::kFloat, .for_training = true});
+    ASSERT_TRUE(family.ok()) << family.status();
+    family_ = *std::move(family);
+    const std::vector<control::TrainDataset> datasets = {{.folder_path = files_ / "images",
+                                                          .control_path = {files_ / "one", files_ / "two"},
+                                                          .caption_dropout_rate = 0.5,
+                                                          .resolution = {64}}};
+    absl::StatusOr<control::TrainingSet> set =
+        control::ScanDatasets({.datasets = datasets,
+                               .default_resolution = 64,
+                               .rule = {},
+                               .controls = control::ControlRulesOf(description_.pictures)});
+    ASSERT_TRUE(set.ok()) << set.status();
+    set_ = *std::move(set);
+  }
+
+  models::ConditioningRow Encoded(const std::string& prompt, models::SharedPromptPictures pictures) {
+    const absl::StatusOr<models::EncodedPrompt> encoded = family_->Encode({.prompt = prompt,
+                                                                           .options = {},
+                                                                           .max_sequence_length = 37,
+                                                                           .height = 64,
+                                                                           .width = 64,
+                                                                           .pictures = std::move(pictures)},
+                                                                          context_);
+    TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
+    return encoded->guidance.branches.back().row;
+  }
+
+  TestFolder files_;
+  models::FamilyDescription description_;
+  std::unique_ptr<models::Family> family_;
+  control::TrainingSet set_;
+  parallel::SingleRank one_;
+  parallel::LocalAttention attention_;
+  const parallel::ForwardContext context_{.attention = attention_, .tensor = one_, .world = one_};
+};
+
+TEST_P(ControlEncodingsTest, AreThoseOfARequestWithThePictures) {
+  const control::ReferenceFit fit = description_.pictures.fit;
+  PictureInputs inputs;
+  std::vector<control::Frames> of_prompt;
+  for (const control::ControlPicture& picture : set_.ControlsOf(set_.samples[0])) {
+    const absl::StatusOr<control::Frames> frames = control::LoadControlPicture(picture);
+    ASSERT_TRUE(frames.ok()) << frames.status();
+    inputs.pictures.push_back(PictureValues(*control::FitReference(fit, *frames)));
+    if (control::PromptHoldsPictures(fit)) of_prompt.push_back(*control::FitPromptPicture(fit, *frames));
+  }
+  DenoiseJob job{.geometry = family_->Geometry(64, 64)};
+  job.sampler = *MakeSampler(DefaultSamplerConfig(FlowEulerOptions()), 2, *family_, job.geometry);
+  job.noise = MakeTesseraNoise(1);
+  ASSERT_TRUE(BeginFromPictures(job, *family_, description_.pictures, inputs, context_).ok());
+  const models::SharedPromptPictures pictures = models::MakePromptPictures(std::move(of_prompt));
+  const models::ConditioningRow caption = Encoded("make it blue", pictures), none = Encoded("", pictures);
+
+  const TrainingGroups groups = TrainingGroups::Alone(one_);
+  for (const bool cached : {false, true, true}) {  // encoded, encoded and kept, read
+    set_.samples[0].cache_latents_to_disk = set_.samples[0].cache_text_embeddings = cached;
+    TrainingSamples samples(set_, *family_, groups,
+                            SampleOptions{.max_sequence_length = 37,
+                                          .references = fit,
+                                          .prompts_hold_pictures = control::PromptHoldsPictures(fit),
+                                          .cache = files_ / "cache",
+                                          .base = {}});
+    ASSERT_TRUE(samples.Prepare(1).ok());
+    ASSERT_TRUE(samples.Fetch({0}, {}).ok());
+    const SampleReferences references = samples.References(0);
+    ASSERT_EQ(references.patches.size(), 2u);
+    EXPECT_EQ(references.grids, job.reference_grids);
+    for (size_t i = 0; i < references.patches.size(); ++i) {
+      EXPECT_TRUE(at::equal(references.patches[i].squeeze(0), job.references[i])) << i;
+    }
+    EXPECT_TRUE(at::equal(samples.Caption(0).text, caption.text));
+    EXPECT_TRUE(at::equal(samples.NoCaption(0).text, none.text)) << "only the text is dropped";
+    EXPECT_FALSE(samples.Caption(0).text.sizes() == none.text.sizes() && at::equal(samples.Caption(0).text, none.text));
+  }
+}
+
+// FLUX.2 reads small pictures as they are, and the prompts of Qwen-Image-Edit hold them.
+INSTANTIATE_TEST_SUITE_P(Families, ControlEncodingsTest, testing::Values("flux2_klein_base", "qwen_edit_2511"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace tessera::runtime

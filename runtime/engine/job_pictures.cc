@@ -37,20 +37,15 @@ absl::StatusOr<control::Frames> Feathered(control::Frames mask) {
   return control::GaussianBlur(mask, kMaskFeather);
 }
 
-// [1, channels, height, width] of the frame's bytes.
-at::Tensor PlanesOf(const control::Frames& frame) {
-  return at::from_blob(const_cast<uint8_t*>(frame.bytes.data()), {1, frame.height, frame.width, frame.channels},
+}  // namespace
+
+at::Tensor MaskValues(const control::Frames& binary) {
+  return at::from_blob(const_cast<uint8_t*>(binary.bytes.data()), {1, binary.height, binary.width, binary.channels},
                        at::kByte)
       .permute({0, 3, 1, 2})
       .to(at::kFloat)
       .contiguous();
 }
-
-}  // namespace
-
-at::Tensor PictureValues(const control::Frames& picture) { return PlanesOf(picture) / 255 * 2 - 1; }
-
-at::Tensor MaskValues(const control::Frames& binary) { return PlanesOf(binary); }
 
 absl::StatusOr<control::Frames> KeptPixels::Over(const control::Frames& image) const {
   return control::OverlayPicture(mask, picture, image, std::nullopt);

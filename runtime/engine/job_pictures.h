@@ -19,9 +19,6 @@ struct PictureRules;
 
 namespace tessera::runtime {
 
-// Returns the pixels of an RGB picture [1, 3, height, width] in [−1, 1], in fp32.
-at::Tensor PictureValues(const control::Frames& picture);
-
 // Returns the values of a binary mask [1, 1, height, width], in fp32.
 at::Tensor MaskValues(const control::Frames& binary);
 

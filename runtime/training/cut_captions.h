@@ -8,7 +8,8 @@
 
 namespace tessera::runtime {
 
-// `captions` alternates between the path of a picture and its caption, each terminated by NUL. Returns the warning that
+// `captions` has for each image its path, the number of pictures at which the model looks for it, and its caption, each
+// terminated by NUL. Returns the warning that
 // a run gives when it encodes them (control::CutCaptionsText), or an empty text if no caption is cut. InvalidArgument,
 // naming the picture, for a caption that the model does not accept; also errors of reading the model's configuration
 // and tokenizers.

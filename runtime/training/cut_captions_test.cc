@@ -26,8 +26,9 @@ std::string Longer() {
   return text;
 }
 
-std::string Pair(const std::string& picture, const std::string& caption) {
-  return absl::StrCat(picture, std::string(1, '\0'), caption, std::string(1, '\0'));
+// An image with its caption and the number of pictures at which the model looks.
+std::string Pair(const std::string& picture, const std::string& caption, int pictures = 0) {
+  return absl::StrCat(picture, std::string(1, '\0'), pictures, std::string(1, '\0'), caption, std::string(1, '\0'));
 }
 
 // What the model warns of when it encodes the caption with its weights.
@@ -73,6 +74,15 @@ TEST(FindCutCaptionsTest, CountsEachPictureOnceAndNamesThree) {
   EXPECT_THAT(
       *found,
       HasSubstr("5 captions are longer than the model reads and will be cut: a, b, c and 2 more; of the first"));
+}
+
+TEST(FindCutCaptionsTest, ReadsCaptionsThatHoldPictures) {
+  std::string longest;
+  for (int i = 0; i < 5; ++i) longest += Longer();
+  const absl::StatusOr<std::string> found = FindCutCaptions("tests/golden-edit/pipelines/qwen_edit_2511",
+                                                            Pair("a.png", "a house", 1) + Pair("b.png", longest, 3));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(*found, HasSubstr("1 caption is longer than the model reads and will be cut: b.png; of the first "));
 }
 
 TEST(FindCutCaptionsTest, NamesThePictureOfACaptionThatTheModelDoesNotTake) {

@@ -64,6 +64,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Planting{"head_norm_gradient_not_summed", "flux_dev", {.tensor = 2}, 1, true}),
     [](const auto& info) { return info.param.bug; });
 
+TEST(PlantedReferencesTest, AReferenceThatEveryRankEmbedsIsNoticed) {
+  const TrainingRuns runs("flux_dev");
+  const TrainingRuns::Options options{.references = true};
+  const TrainingRuns::Result serial = runs.Run({}, options).front();
+  const parallel::MeshShape shape{.ulysses = 2};
+  EXPECT_LE(runs.WorstError(shape, runs.Run(shape, options), serial), 1e-10);
+  const PlantedBug planted("references_embedded_by_every_rank");
+  EXPECT_GE(runs.WorstError(shape, runs.Run(shape, options), serial), 1e-8);
+}
+
+TEST(PlantedReferencesTest, ReferencesInAnotherOrderAreNoticed) {
+  const TrainingRuns runs("flux_dev");
+  const std::vector<double> losses = runs.Run({}, {.references = true}).front().losses;
+  const PlantedBug planted("references_swapped");
+  const std::vector<double> swapped = runs.Run({}, {.references = true}).front().losses;
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_GT(std::abs(swapped[i] - losses[i]), 1e-6 * losses[i]) << i;
+}
+
 TEST(PlantedEightBitsTest, ScalesOfARanksOwnColumnsAreNoticed) {
   const TrainingRuns runs("pixart_sigma");
   const TrainingRuns::Options options{.adapter = true, .matrices = TrainingRuns::Matrices::kEightBits};

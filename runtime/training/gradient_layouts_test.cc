@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "models/families/family_description.h"
+#include "models/transformer.h"
 #include "runtime/training/initial_weights.h"
 #include "runtime/training/optimizer.h"
 #include "tests/support/narrow_heads_folder.h"
@@ -439,6 +441,125 @@ INSTANTIATE_TEST_SUITE_P(DISABLED_Long, GradientLayoutsTest,
                          testing::Values("dit", "hunyuan11", "hunyuan12", "pixart_alpha", "flux2_klein_base", "sd3",
                                          "sd35", "qwen_image", "z_image_base"),
                          [](const auto& info) { return info.param; });
+
+// Models that look at pictures: on every layout each parameter's gradient is that of one rank, and on one rank it is
+// that of the model's plain forward pass.
+struct ReferenceModel {
+  const char* folder;
+  const char* pipeline = "";  // that of the folder
+};
+
+class ReferenceGradientsTest : public testing::TestWithParam<ReferenceModel> {
+ protected:
+  // Losses and gradients of the four samples, each in a forward pass of the whole transformer.
+  TrainingRuns::Result PlainForwardPasses() const {
+    const at::AutoGradMode with_gradients(true);
+    const std::unique_ptr<models::Family> family = runs_.Load({});
+    const TrainingBatch batch = runs_.Batch(*family, 0, TrainingRuns::kSamples, /*references=*/true);
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    const int64_t side = runs_.description().size_multiple;
+    const at::Tensor& noisy = batch.sample.noisy;
+    models::LatentGeometry geometry = family->Geometry(3 * side, 5 * side);
+    TORCH_CHECK(geometry.height == noisy.size(2) && geometry.width == noisy.size(3));
+    TrainingRuns::Result result;
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (size_t i = 0; i < batch.rows.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      models::TransformerInput input{.patches = family->ToPatches(noisy.narrow(0, row, 1)),
+                                     .grid = geometry.grid,
+                                     .span = {0, geometry.grid.count()},
+                                     .timestep = batch.sample.timesteps.narrow(0, row, 1),
+                                     .text = batch.rows[i].text.unsqueeze(0),
+                                     .text_mask = {},
+                                     .extras = {},
+                                     .references = {},
+                                     .reference_grids = batch.reference_grids};
+      for (const at::Tensor& extra : batch.rows[i].extras) input.extras.push_back(extra.unsqueeze(0));
+      for (const at::Tensor& picture : batch.references) input.references.push_back(picture.narrow(0, row, 1));
+      const at::Tensor output =
+          models::RunTransformer(family->transformer(), input, {.attention = attention, .tensor = one, .world = one});
+      const at::Tensor error = family->ToPrediction(output, geometry) - batch.sample.target.narrow(0, row, 1);
+      const at::Tensor loss = batch.sample.weights[i] * error.square().mean();
+      result.losses.push_back(loss.item<double>());
+      sum = sum + loss;
+    }
+    (sum / static_cast<double>(TrainingRuns::kSamples)).backward();
+    double squares = 0;
+    for (const models::Param& param : family->parameters()) {
+      if (!param.storage.requires_grad()) continue;
+      const at::Tensor& whole = param.storage.grad();
+      const at::Tensor gradient = whole.defined() ? param.View(whole) : at::zeros_like(param.Value());
+      squares += gradient.square().sum().item<double>();
+      result.gradients[param.spec.name] = gradient.clone();
+    }
+    result.norm = std::sqrt(squares);
+    return result;
+  }
+
+  const TrainingRuns runs_{GetParam().folder, GetParam().pipeline};
+};
+
+TEST_P(ReferenceGradientsTest, OnOneRankTheyAreThoseOfThePlainForwardPass) {
+  const TrainingRuns::Result plain = PlainForwardPasses();
+  const std::vector<TrainingRuns::Result> own = runs_.Run({}, {.references = true});
+  EXPECT_LE(runs_.WorstError({}, own, plain), 1e-10);
+  for (size_t i = 0; i < TrainingRuns::kSamples; ++i) {
+    EXPECT_NEAR(own.front().losses[i], plain.losses[i], 1e-11 * plain.losses[i]);
+  }
+  const TrainingRuns::Result without = runs_.Run({}, {}).front();
+  for (size_t i = 0; i < TrainingRuns::kSamples; ++i) {
+    EXPECT_GT(std::abs(without.losses[i] - plain.losses[i]), 1e-6 * plain.losses[i]) << "the pictures have no effect";
+  }
+}
+
+TEST_P(ReferenceGradientsTest, EveryLayoutHasTheGradientsOfOneRank) {
+  struct Layout {
+    MeshShape shape;
+    TrainingRuns::Options options = {};
+  };
+  const Layout layouts[] = {
+      {{.ulysses = 2}},
+      {{.ring = 2}},
+      {{.ring = 3}, {.recompute = true}},
+      {{.tensor = 2}},
+      {{.tensor = 2}, {.sequence_parallel = true}},
+      {{.pipe = 2}, {.passes = 2}},
+      {{.data = 2}},
+      {{.data = 2}, {.sharded = true}},
+      {{.ring = 2, .ulysses = 2}},
+      {{.ulysses = 2, .tensor = 2}, {.recompute = true, .sequence_parallel = true}},
+      {{.ring = 2, .tensor = 2}, {.sequence_parallel = true, .adapter = true}},
+      {{.data = 2, .pipe = 2, .ulysses = 2}, {.adapter = true}},
+      {{.pipe = 2, .tensor = 2}, {.sequence_parallel = true, .passes = 4, .adapter = true, .rendezvous = true}}};
+  std::map<bool, TrainingRuns::Result> serial;  // by whether the adapter or all weights are trained
+  for (const bool adapter : {false, true}) {
+    serial[adapter] = runs_.Run({}, {.adapter = adapter, .references = true}).front();
+  }
+  size_t valid = 0;
+  for (const auto& [shape, options] : layouts) {
+    const bool divides = runs_.description().heads % (shape.ulysses * shape.tensor) == 0;
+    if (!divides || shape.pipe > static_cast<int>(runs_.description().block_flops.size())) continue;
+    ++valid;
+    TrainingRuns::Options with_references = options;
+    with_references.references = true;
+    const std::vector<TrainingRuns::Result> results = runs_.Run(shape, with_references);
+    EXPECT_LE(runs_.WorstError(shape, results, serial.at(options.adapter), options.adapter), 1e-10)
+        << "data " << shape.data << " pipe " << shape.pipe << " ring " << shape.ring << " ulysses " << shape.ulysses
+        << " tensor " << shape.tensor;
+  }
+  EXPECT_GE(valid, 9u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ReferenceGradientsTest,
+                         testing::Values(ReferenceModel{"flux_dev"}, ReferenceModel{"qwen_edit_2511"}),
+                         [](const auto& info) { return info.param.folder; });
+// run-tests.sh --long. The references of the last model attend only to one another.
+INSTANTIATE_TEST_SUITE_P(DISABLED_Long, ReferenceGradientsTest,
+                         testing::Values(ReferenceModel{"flux2_dev"}, ReferenceModel{"flux2_klein_base"},
+                                         ReferenceModel{"qwen_image"},
+                                         ReferenceModel{"flux2_klein", "Flux2KleinKVPipeline"}),
+                         [](const auto& info) { return info.param.folder; });
 
 }  // namespace
 }  // namespace tessera::runtime

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -19,6 +20,7 @@
 #include "base/macros/status_macros.h"
 #include "base/time/steady_time.h"
 #include "control/model/model_description.h"
+#include "control/pictures/reference_size.h"
 #include "control/training/model_training.h"
 #include "control/training/trainable_model.h"
 #include "models/adapters/adapter.h"
@@ -48,6 +50,7 @@ constexpr int64_t kEvaluatedLevels = 8;
 constexpr int64_t kEvaluationEpoch = -1;
 
 absl::Status CheckSupported(const control::TrainConfig& config, const TrainedModel& model) {
+  RETURN_IF_ERROR(control::CheckTrainable(model.description.pictures));
   RETURN_IF_ERROR(control::CheckDistillation(config, model.description));
   RETURN_IF_ERROR(control::CheckBlocksToSwap(config, model.description));
   if (config.train.batch_size % config.parallelism.data != 0) {
@@ -129,12 +132,35 @@ absl::StatusOr<ModelContents> ContentsOf(const TrainedModel& model) {
   return shared;
 }
 
-absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config) {
+// The sizes of a sample's tensors: its bucket, and the sides of the pictures at which the model looks, as it reads
+// them.
+using SampleShape = std::vector<int64_t>;
+
+SampleShape ShapeOf(const control::TrainingSet& set, const control::TrainingSample& sample, control::ReferenceFit fit) {
+  SampleShape shape = {sample.bucket};
+  for (const control::ControlPicture& picture : set.ControlsOf(sample)) {
+    const absl::StatusOr<control::ReferenceSize> size = control::SizeOfReference(fit, picture.size);
+    TORCH_CHECK(size.ok(), picture.path, ": the picture", std::string(size.status().message()));
+    shape.insert(shape.end(), {size->read.width, size->read.height});
+  }
+  return shape;
+}
+
+// Batches are of samples with the same shapes.
+absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config,
+                                  control::ReferenceFit fit) {
+  std::map<SampleShape, int64_t> numbers;  // without pictures, those of the buckets
+  for (size_t bucket = 0; bucket < set.buckets.size(); ++bucket) {
+    numbers.emplace(SampleShape{static_cast<int64_t>(bucket)}, static_cast<int64_t>(bucket));
+  }
   std::vector<OrderedSample> samples;
   samples.reserve(set.samples.size());
   for (size_t i = 0; i < set.samples.size(); ++i) {
-    samples.push_back(
-        {.id = static_cast<int64_t>(i), .bucket = set.samples[i].bucket, .repeats = set.samples[i].repeats});
+    const control::TrainingSample& sample = set.samples[i];
+    const auto number = static_cast<int64_t>(numbers.size());
+    samples.push_back({.id = static_cast<int64_t>(i),
+                       .bucket = numbers.try_emplace(ShapeOf(set, sample, fit), number).first->second,
+                       .repeats = sample.repeats});
   }
   return DataOrder::Create(samples, config.train.batch_size, static_cast<uint64_t>(config.seed));
 }
@@ -147,6 +173,9 @@ std::string DigestOf(const control::TrainingSet& set) {
     digest.UpdatePart(sample.caption);
     digest.UpdatePart(control::BucketText(set.buckets[static_cast<size_t>(sample.bucket)]));
     digest.UpdatePart(absl::StrCat(sample.repeats, " ", sample.caption_dropout_rate));
+    for (const control::ControlPicture& picture : set.ControlsOf(sample)) {
+      digest.UpdatePart(control::DigestText(picture.digest));
+    }
   }
   return digest.Finish();
 }
@@ -287,7 +316,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
                    ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all, SignOfLife));
   std::vector<std::string> warnings = set.TakeWarnings();
   ::malloc_trim(0);  // returns the memory that listing the images took
-  ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
+  ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config, model.description.pictures.fit));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
   ASSIGN_OR_RETURN(const models::Adapter assistant, AssistantOf(config, model, warnings));
   if (config.network.from_scratch) {
@@ -317,6 +346,8 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::P
                {.max_sequence_length = model.description.default_max_sequence_length,
                 .guidance_scale = config_.train.guidance_scale,
                 .clean_caption = model.description.default_clean_caption,
+                .references = model.description.pictures.fit,
+                .prompts_hold_pictures = control::PromptHoldsPictures(model.description.pictures.fit),
                 .cache = absl::StrCat(config_.output, "/cache"),
                 .base = std::move(base)}),
       order_(std::move(order)),
@@ -372,7 +403,7 @@ absl::Status Trainer::OrderAgain() {
   if (!resumed_from_.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(resumed_from_, kOtherSamples, ": ", samples_.left_out(), kPutBack));
   }
-  ASSIGN_OR_RETURN(order_, OrderOf(samples_.set(), config_));
+  ASSIGN_OR_RETURN(order_, OrderOf(samples_.set(), config_, model_.description.pictures.fit));
   data_digest_ = DigestOf(samples_.set());
   return absl::OkStatus();
 }
@@ -399,7 +430,22 @@ TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits, int64_t numb
     batch.rows.push_back(dropped ? samples_.NoCaption(visit.id) : samples_.Caption(visit.id));
   }
   batch.sample = objective_.Make(at::stack(latents), at::stack(noise), levels);
+  AddReferences(visits, batch);
   return batch;
+}
+
+void Trainer::AddReferences(std::span<const SampleVisit> visits, TrainingBatch& batch) const {
+  std::vector<std::vector<at::Tensor>> patches;  // by picture, of each sample
+  for (const SampleVisit& visit : visits) {
+    const SampleReferences references = samples_.References(visit.id);
+    if (patches.empty()) {
+      patches.resize(references.patches.size());
+      batch.reference_grids = references.grids;
+    }
+    TORCH_CHECK(references.grids == batch.reference_grids, "samples of one batch have pictures of other sizes");
+    for (size_t i = 0; i < patches.size(); ++i) patches[i].push_back(references.patches[i]);
+  }
+  for (const std::vector<at::Tensor>& of_samples : patches) batch.references.push_back(at::cat(of_samples));
 }
 
 std::vector<int64_t> Trainer::SamplesOf(int64_t first, int64_t passes) {
@@ -483,8 +529,9 @@ absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
               : objective_.AtTimestep(static_cast<int64_t>(middle * static_cast<double>(objective_.timesteps())));
       at_level.weight = 1;
       const TrainingLevel levels[] = {at_level};
-      const TrainingBatch batch{.sample = objective_.Make(latents.unsqueeze(0), noise.unsqueeze(0), levels),
-                                .rows = {samples_.Caption(visit.id)}};
+      TrainingBatch batch{.sample = objective_.Make(latents.unsqueeze(0), noise.unsqueeze(0), levels),
+                          .rows = {samples_.Caption(visit.id)}};
+      AddReferences({&visit, 1}, batch);
       const at::Tensor loss = pass_.Evaluate(batch).sum();
       if (counts) losses[level].add_(loss);
     }

@@ -123,6 +123,8 @@ class Trainer final {
   std::vector<int64_t> SamplesOf(int64_t first, int64_t passes);
   // `number` is the index of the first visit in the run's order.
   TrainingBatch BatchOf(std::span<const SampleVisit> visits, int64_t number) const;
+  // Adds the pictures at which the model looks for these samples, whose sizes are the same in all of them.
+  void AddReferences(std::span<const SampleVisit> visits, TrainingBatch& batch) const;
   SampleKey KeyOf(const SampleVisit& visit) const;
 
   const control::TrainConfig config_;

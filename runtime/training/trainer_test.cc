@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -901,6 +903,133 @@ TEST_F(LossRatioTest, AStepBeyondTheLargestIsNotTaken) {
   ASSERT_GT(Weights(first).size(), sizeof(uint64_t));
   ASSERT_GT(Weights(second).size(), sizeof(uint64_t));
   EXPECT_TRUE(TensorsOf(Weights(second)) == TensorsOf(Weights(first)));
+}
+
+// Each of the six images has two pictures; the first are of two sizes.
+class ControlPicturesRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 6; ++i) {
+      Put(i < 4 ? "wide_96x64.png" : "tall_64x80.png", absl::StrCat("before/", i, ".png"));
+      Put("tall_64x80.png", absl::StrCat("style/", i, ".png"));
+    }
+  }
+
+  // Writes the picture with a comment, so that no two files are equal.
+  void Put(const std::string& picture, const std::string& name) const {
+    constexpr size_t kHeader = 33;  // bytes of a PNG's signature and first chunk
+    std::ifstream file("tests/pictures/" + picture, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const auto big_endian = [](uint32_t value) {
+      return std::string{static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+                         static_cast<char>(value)};
+    };
+    const std::string text = "Comment" + std::string(1, '\0') + name, chunk = "tEXt" + text;
+    const uLong checksum = crc32(0, reinterpret_cast<const Bytef*>(chunk.data()), static_cast<uInt>(chunk.size()));
+    bytes.insert(kHeader,
+                 big_endian(static_cast<uint32_t>(text.size())) + chunk + big_endian(static_cast<uint32_t>(checksum)));
+    runs_.files().Write(name, bytes);
+  }
+
+  control::TrainConfig Config(const std::string& output) const {
+    control::TrainConfig config = runs_.Config(output);
+    config.datasets[0].control_path = {runs_.files() / "before", runs_.files() / "style"};
+    return config;
+  }
+
+  Result Run(const control::TrainConfig& config, int steps, const std::string& checkpoint = "") const {
+    Result result = runs_.Run(config, steps, checkpoint).front();
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result;
+  }
+  static std::string ErrorOf(const Result& result) { return std::string(result.status.message()); }
+
+  static void ExpectSteps(const Result& run, const Result& expected, double tolerance) {
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    ASSERT_EQ(run.steps.size(), expected.steps.size());
+    for (size_t i = 0; i < run.steps.size(); ++i) {
+      EXPECT_NEAR(run.steps[i].loss, expected.steps[i].loss, tolerance * expected.steps[i].loss) << "step " << i;
+      EXPECT_NEAR(run.steps[i].gradient_norm, expected.steps[i].gradient_norm,
+                  tolerance * expected.steps[i].gradient_norm)
+          << "step " << i;
+    }
+  }
+
+  TrainerRuns runs_{"flux2_klein_base"};
+};
+
+TEST_F(ControlPicturesRunTest, EveryTopologyTakesTheStepsOfOneRank) {
+  control::TrainConfig config = Config("serial");
+  config.train.gradient_accumulation_steps = 2;
+  const Result serial = Run(config, 3);
+  control::TrainConfig without = runs_.Config("without");
+  without.train.gradient_accumulation_steps = 2;
+  EXPECT_GT(std::abs(Run(without, 1).steps[0].loss - serial.steps[0].loss), 1e-6) << "the pictures have no effect";
+  for (const auto& [name, parallelism] : std::vector<std::pair<std::string, control::TrainParallelism>>{
+           {"ulysses", {.ulysses = 2}},
+           {"ring", {.ring = 2}},
+           {"tensor", {.tensor = 2}},
+           {"shared", {.tensor = 2, .sequence_parallel = true}},
+           {"pipe", {.pipe = 2}},
+           {"data", {.data = 2}}}) {
+    SCOPED_TRACE(name);
+    config.output = runs_.files() / name;
+    config.parallelism = parallelism;
+    for (const Result& rank : runs_.Run(config, 3)) ExpectSteps(rank, serial, 1e-9);
+  }
+}
+
+TEST_F(ControlPicturesRunTest, EncodingsAreFoundByTheContentsOfThePicturesToo) {
+  const control::TrainConfig config = Config("first");
+  const Result first = Run(config, 2);
+  EXPECT_EQ(first.prepared.cached_pictures, 0);
+  const auto again = [&](const std::string& output) {
+    control::TrainConfig other = Config(output);
+    fs::create_directories(other.output);
+    fs::copy(config.output + "/cache", other.output + "/cache", fs::copy_options::recursive);
+    return Run(other, 2);
+  };
+  const Result second = again("second");
+  EXPECT_EQ(second.prepared.cached_pictures, 6);
+  ExpectSteps(second, first, 0);
+  control::TrainConfig in_memory = Config("in_memory");
+  in_memory.datasets[0].cache_latents_to_disk = in_memory.datasets[0].cache_text_embeddings = false;
+  ExpectSteps(Run(in_memory, 2), first, 0);
+  Put("wide_96x64.png", "style/3.png");
+  EXPECT_EQ(again("third").prepared.cached_pictures, 5);
+  // A checkpoint was trained on the pictures, too.
+  const Result resumed = runs_.Run(config, 1, "latest").front();
+  EXPECT_EQ(resumed.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ErrorOf(resumed), HasSubstr("was trained on images or captions that differ from those in datasets"));
+}
+
+TEST_F(ControlPicturesRunTest, APictureThatChangesAfterTheScanIsNamedAndItsImageLeftOut) {
+  const std::string picture = runs_.files() / "style/2.png";
+  control::TrainConfig config = Config("refused");
+  config.parallelism.data = 2;
+  runs_.SetBeforePreparing([&] { fs::remove(picture); });
+  for (const Result& rank : runs_.Run(config, 1)) {
+    EXPECT_EQ(rank.status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(ErrorOf(rank), AllOf(HasSubstr(picture + ": the file has changed since the run began"),
+                                     HasSubstr("; restore it, or set bad_images: skip")));
+  }
+  Put("tall_64x80.png", "style/2.png");
+  config.output = runs_.files() / "skipped";
+  config.datasets[0].bad_images = control::BadImages::kSkip;
+  for (const Result& rank : runs_.Run(config, 1)) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status;
+    EXPECT_EQ(rank.started.samples, 6);
+    EXPECT_EQ(rank.prepared.samples, 5);
+    EXPECT_THAT(rank.warnings, ElementsAre(AllOf(HasSubstr("1 image is left out: "), HasSubstr("images/2.png ("),
+                                                 HasSubstr(picture + ": the file has changed"))));
+  }
+}
+
+TEST_F(ControlPicturesRunTest, ImagesWithoutPicturesAreRefusedBeforeAnythingIsEncoded) {
+  fs::remove(runs_.files() / "before/1.png");
+  const Result result = runs_.Run(Config("refused"), 1).front();
+  EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ErrorOf(result), AllOf(HasSubstr("images/1."), HasSubstr("there is no picture for it")));
 }
 
 }  // namespace

@@ -38,9 +38,13 @@ models::LatentGeometry GeometryOf(const models::Family& family, const at::Tensor
   return geometry;
 }
 
-parallel::TokenLayout LayOut(const parallel::RankGroups& groups, int64_t image, int64_t text) {
-  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create(
-      {.image = image, .text = text, .ring = groups.ring.size(), .ulysses = groups.ulysses.size()});
+// `text` are the tokens of a joint text, of which the last are those of `references`.
+parallel::TokenLayout LayOut(const parallel::RankGroups& groups, int64_t image, int64_t text, int64_t references) {
+  const absl::StatusOr<parallel::TokenLayout> tokens = parallel::TokenLayout::Create({.image = image,
+                                                                                      .text = text,
+                                                                                      .ring = groups.ring.size(),
+                                                                                      .ulysses = groups.ulysses.size(),
+                                                                                      .references = references});
   TORCH_CHECK(tokens.ok(), std::string(tokens.status().message()));
   return *tokens;
 }
@@ -154,14 +158,20 @@ class MicroBatch final {
         geometry_(GeometryOf(family, batch.sample.noisy)),
         texts_(StackTexts(family, batch.rows)),
         joint_(transformer_.joint_text() && texts_.text.defined()),
-        tokens_(LayOut(groups, geometry_.grid.count(), joint_ ? texts_.text.size(1) : 0)),
+        tokens_(LayOut(groups, geometry_.grid.count(),
+                       joint_ ? texts_.text.size(1) + models::TokensOf(batch.reference_grids) : 0,
+                       models::TokensOf(batch.reference_grids))),
         share_(tokens_.Image(0, groups.ring.rank(), groups.ulysses.rank())),
+        shared_text_(tokens_.Text(groups.ring.rank(), groups.ulysses.rank())),
+        shared_references_(tokens_.References(groups.ring.rank(), groups.ulysses.rank())),
         tensor_tokens_(SharesOut(options, groups)
                            ? std::optional<parallel::TensorTokens>(
-                                 std::in_place, share_.count(),
-                                 tokens_.Text(groups.ring.rank(), groups.ulysses.rank()).count(), groups.tensor.size())
+                                 std::in_place, shared_references_.count() + share_.count(),
+                                 shared_text_.count() - shared_references_.count(), groups.tensor.size())
                            : std::nullopt),
-        own_(tensor_tokens_ ? PartOf(share_, tensor_tokens_->Image(groups.tensor.rank())) : share_),
+        own_pictures_(tensor_tokens_ ? tensor_tokens_->Image(groups.tensor.rank())
+                                     : parallel::TokenSpan{0, shared_references_.count() + share_.count()}),
+        own_(ImageOf(own_pictures_)),
         context_(groups, tokens_, tensor_tokens_ ? &*tensor_tokens_ : nullptr, options.adapters) {
     Place();
   }
@@ -173,8 +183,7 @@ class MicroBatch final {
     step_ = transformer_.EmbedStep(batch_.sample.timesteps.to(family_.device()), prompt.vector, context_.plain);
     state_.text = prompt.text;
     if (joint_) {
-      state_.text =
-          parallel::TakeShard(prompt.text, 1, tokens_.GroupRows(TokenRows::kText, tokens_.all()), groups_.sequence);
+      state_.text = parallel::TakeShard(prompt.text, 1, TextRowsOfRanks(), groups_.sequence);
       if (tensor_tokens_) state_.text = parallel::TakeShard(state_.text, 1, tensor_tokens_->text(), groups_.tensor);
     } else if (prompt.text.defined()) {
       state_.text = parallel::CopyToGroup(prompt.text, groups_.sequence);
@@ -183,6 +192,7 @@ class MicroBatch final {
         family_.ToPatches(batch_.sample.noisy.to(family_.device(), family_.dtype())), geometry_.grid.count());
     if (is_first_stage()) {
       state_.image = transformer_.Embed(patches.narrow(1, own_.begin, own_.count()), embedded_, context_.plain);
+      if (!batch_.references.empty()) state_.text = at::cat({state_.text, EmbeddedReferences()}, 1);
       return;
     }
     const at::NoGradGuard no_gradients;
@@ -190,7 +200,7 @@ class MicroBatch final {
         patches.narrow(1, 0, 0), embedded_.defined() ? embedded_.narrow(0, 0, 0) : embedded_, context_.plain);
     const auto tokens = [&like](int64_t rows) { return at::empty({like.size(0), rows, like.size(2)}, like.options()); };
     state_.image = tokens(own_.count());
-    if (joint_) state_.text = tokens(state_.text.size(1));
+    if (joint_) state_.text = tokens(state_.text.size(1) + ReferencesOf(own_pictures_).count());
     for (const int skip : SkipsAcross(first_block_)) state_.skips[skip] = tokens(own_.count());
   }
 
@@ -335,8 +345,43 @@ class MicroBatch final {
   static bool SharesOut(const TrainingPassOptions& options, const parallel::RankGroups& groups) {
     return options.sequence_parallel && groups.tensor.size() > 1;
   }
-  static parallel::TokenSpan PartOf(parallel::TokenSpan whole, parallel::TokenSpan part) {
-    return {whole.begin + part.begin, whole.begin + part.end};
+
+  // The tokens of references and of the image among rows of this share's references, followed by those of its image.
+  // Image tokens count from the first one of the image, references from the first one of the share.
+  parallel::TokenSpan ReferencesOf(parallel::TokenSpan rows) const {
+    const int64_t references = shared_references_.count();
+    return {std::min(rows.begin, references), std::min(rows.end, references)};
+  }
+  parallel::TokenSpan ImageOf(parallel::TokenSpan rows) const {
+    const int64_t first = share_.begin - shared_references_.count();
+    return {std::max(first + rows.begin, share_.begin), std::max(first + rows.end, share_.begin)};
+  }
+
+  // The rows of text, without references, of each rank of the sequence.
+  std::vector<int64_t> TextRowsOfRanks() const {
+    std::vector<int64_t> rows = tokens_.GroupRows(TokenRows::kText, tokens_.all());
+    const std::vector<int64_t> references = tokens_.GroupRows(TokenRows::kReferences, tokens_.all());
+    for (size_t rank = 0; rank < rows.size(); ++rank) rows[rank] -= references[rank];
+    return rows;
+  }
+
+  // [b, this rank's tokens of references, D]
+  at::Tensor EmbeddedReferences() const {
+    std::vector<at::Tensor> pictures;
+    for (const at::Tensor& picture : batch_.references) {
+      pictures.push_back(picture.to(family_.device(), family_.dtype()));
+    }
+    if (base::Planted("references_swapped")) std::ranges::reverse(pictures);
+    const at::Tensor patches = at::cat(pictures, 1);
+    if (base::Planted("references_embedded_by_every_rank")) {
+      return parallel::TakeShard(transformer_.Embed(patches, {}, context_.plain), 1,
+                                 tokens_.GroupRows(TokenRows::kReferences, tokens_.all()), groups_.sequence);
+    }
+    const int64_t of_text = tokens_.counts().text - tokens_.counts().references;
+    const parallel::TokenSpan own = ReferencesOf(own_pictures_);
+    // A share without references ends before the first one.
+    const int64_t first = std::max<int64_t>(shared_references_.begin - of_text, 0) + own.begin;
+    return transformer_.Embed(patches.narrow(1, first, own.count()), {}, context_.plain);
   }
   static bool RequiresGradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
   // Text that blocks only read has no gradient if nothing that is trained comes before it.
@@ -367,15 +412,24 @@ class MicroBatch final {
         transformer_.Place(geometry_.grid, joint_ ? texts_.text.size(1) : 0, family_.device());
     std::vector<models::Positions> rows;
     if (joint_) {
-      rows.push_back(transformer_.PlaceText(texts_.text.size(1), geometry_.grid, family_.device())
-                         .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
+      rows.push_back(models::PlaceJointText(transformer_, texts_.text.size(1), geometry_.grid, batch_.reference_grids,
+                                            family_.device())
+                         .Of(shared_text_));
     }
     rows.push_back(whole.Of(share_));
+    TORCH_CHECK(!texts_.bias.defined() || batch_.references.empty(), "a model that masks padding looks at pictures");
     const models::Positions joined = models::Join(rows);
     // Copies are needed: views would keep the positions of the whole sequence on each rank.
     const auto kept = [](const at::Tensor& x) { return x.defined() ? x.clone() : x; };
     embedded_ = kept(whole.Of(own_).embedded);
-    conditioning_ = {.modulation = {}, .text_bias = texts_.bias, .cos = kept(joined.cos), .sin = kept(joined.sin)};
+    const int64_t attended = shared_text_.count();
+    conditioning_ = {.modulation = {},
+                     .text_bias = texts_.bias,
+                     .references = ReferencesOf(own_pictures_).count(),
+                     .has_references = !batch_.references.empty(),
+                     .attended_references = {attended - shared_references_.count(), attended},
+                     .cos = kept(joined.cos),
+                     .sin = kept(joined.sin)};
   }
 
   at::Tensor Modulation(int block, const models::StepEmbedding& step) {
@@ -423,9 +477,13 @@ class MicroBatch final {
   const bool joint_;  // text takes part in the attention over image tokens
   const parallel::TokenLayout tokens_;
   const parallel::TokenSpan share_;  // the image tokens at this rank's position in the sequence
-  // How the share is divided among its tensor ranks; absent if each has all of it.
+  // The tokens of joint text there, and those of them that are references.
+  const parallel::TokenSpan shared_text_, shared_references_;
+  // How the share is divided among its tensor ranks; absent if each has all of it. References go with the image, since
+  // they take part in its products.
   const std::optional<parallel::TensorTokens> tensor_tokens_;
-  const parallel::TokenSpan own_;  // this rank's image tokens between products
+  // This rank's rows between products: of the share's references and image, and the image tokens among them.
+  const parallel::TokenSpan own_pictures_, own_;
   const MeshContext context_;
   at::Tensor embedded_;  // positions of this rank's tokens
   models::Conditioning conditioning_;
@@ -446,6 +504,15 @@ void Check(const TrainingBatch& batch, const parallel::RankGroups& groups, const
                   batch.sample.timesteps.numel() == static_cast<int64_t>(samples),
               "a batch of ", samples, " prompts has ", batch.sample.weights.size(), " weights, noisy samples ",
               batch.sample.noisy.sizes(), " and targets ", batch.sample.target.sizes());
+  TORCH_CHECK(batch.references.size() == batch.reference_grids.size(), batch.references.size(),
+              " reference pictures have ", batch.reference_grids.size(), " grids");
+  for (size_t i = 0; i < batch.references.size(); ++i) {
+    const at::Tensor& patches = batch.references[i];
+    TORCH_CHECK(patches.dim() == 3 && patches.size(0) == static_cast<int64_t>(samples) &&
+                    patches.size(1) == batch.reference_grids[i].count(),
+                "a batch of ", samples, " prompts has a reference picture of ", batch.reference_grids[i].count(),
+                " tokens as ", patches.sizes());
+  }
   TORCH_CHECK(groups.cfg.size() == 1, "training has no guidance branches");
   TORCH_CHECK(groups.pipe.size() == 1 || static_cast<int>(options.stage_bounds.size()) == groups.pipe.size() + 1,
               "bounds of ", static_cast<int>(options.stage_bounds.size()) - 1, " stages for a pipe of ",
@@ -461,11 +528,14 @@ std::vector<TrainingBatch> PassesOf(const models::Family& family, std::span<cons
   for (const TrainingBatch& batch : micro_batches) {
     for (size_t i = 0; i < batch.rows.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
-      passes.push_back({.sample = {.noisy = batch.sample.noisy.narrow(0, row, 1),
-                                   .target = batch.sample.target.narrow(0, row, 1),
-                                   .timesteps = batch.sample.timesteps.narrow(0, row, 1),
-                                   .weights = {batch.sample.weights[i]}},
-                        .rows = {batch.rows[i]}});
+      TrainingBatch& pass = passes.emplace_back();
+      pass.sample = {.noisy = batch.sample.noisy.narrow(0, row, 1),
+                     .target = batch.sample.target.narrow(0, row, 1),
+                     .timesteps = batch.sample.timesteps.narrow(0, row, 1),
+                     .weights = {batch.sample.weights[i]}};
+      pass.rows = {batch.rows[i]};
+      for (const at::Tensor& picture : batch.references) pass.references.push_back(picture.narrow(0, row, 1));
+      pass.reference_grids = batch.reference_grids;
     }
   }
   return passes;

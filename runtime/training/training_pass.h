@@ -15,7 +15,11 @@
 // Samples whose texts have different lengths share a micro-batch if the model masks padding. If it neither does that
 // nor pads all texts to one length (Family::pads_texts), each sample is computed in a pass by itself.
 //
-// Shapes: b samples of the micro-batch, [c, h, w] a sample's latents.
+// Reference pictures, at which an editor looks, are tokens that go with the joint text as in serving. Each rank embeds
+// its share of them, so that the gradients of the embedder are parts of a sum for them as for the image's tokens. The
+// loss is that of the image's tokens alone.
+//
+// Shapes: b samples of the micro-batch, [c, h, w] a sample's latents, m tokens of a reference picture.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -34,6 +38,10 @@ namespace tessera::runtime {
 struct TrainingBatch {
   TrainingTarget sample;                      // in max(fp32, model dtype), the same on every rank
   std::vector<models::ConditioningRow> rows;  // b rows, as Family::Encode makes them for one branch
+  // Patches [b, m, features] of each picture that the model looks at, and the grids of these pictures, which are the
+  // same in all samples; empty if it looks at none.
+  std::vector<at::Tensor> references = {};
+  std::vector<models::TokenGrid> reference_grids = {};
 };
 
 struct TrainingPassOptions {

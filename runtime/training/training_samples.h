@@ -2,6 +2,10 @@
 // step, and kept on the disk. Only those of the current pass and of the next one, which a thread reads ahead, are in
 // memory.
 //
+// The pictures at which a model looks while it makes an image are brought to size and encoded as those of a request are
+// (runtime/denoising/picture_inputs.h). If its prompts hold them, a caption is encoded with its sample's pictures, and
+// so is the empty caption of a visit that drops it: only the text is dropped, as in the negative prompt of a request.
+//
 // Each picture is encoded by one rank, and each caption by the ranks of every replica that hold the text encoders.
 // Every rank reads the samples of its passes from the same files, so that all topologies compute with the same numbers.
 // Encodings that a rank does not find on the disk, because the datasets disable the cache or the disk is full, are kept
@@ -19,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "control/training/dataset.h"
 #include "models/families/family.h"
 #include "runtime/group/model_contents.h"
@@ -34,8 +39,16 @@ struct SampleOptions {
   int64_t max_sequence_length = 0;
   double guidance_scale = 1;  // input of a guidance-distilled model
   bool clean_caption = false;
-  std::string cache;   // folder
-  ModelContents base;  // of the encoding model
+  control::ReferenceFit references = {};  // how pictures at which the model looks are brought to size
+  bool prompts_hold_pictures = false;     // whether the text encoders read these, too
+  std::string cache;                      // folder
+  ModelContents base;                     // of the encoding model
+};
+
+// The pictures at which the model looks for a sample.
+struct SampleReferences {
+  std::vector<at::Tensor> patches;  // [1, m, features] each, in the model's dtype, on the host
+  std::vector<models::TokenGrid> grids;
 };
 
 // Used by one thread. Family and groups must outlive it.
@@ -71,6 +84,7 @@ class TrainingSamples final {
   // The latents of a fetched sample at one visit, drawn from the autoencoder's distribution for the picture: [c, h, w]
   // on the host in max(fp32, dtype).
   at::Tensor Latents(const SampleKey& visit) const;
+  SampleReferences References(int64_t sample) const;
   // The sample's caption, or the empty caption, on the model's device.
   models::ConditioningRow Caption(int64_t sample) const { return OnDevice(*window_.at(sample).caption); }
   models::ConditioningRow NoCaption(int64_t sample) const;
@@ -78,37 +92,63 @@ class TrainingSamples final {
  private:
   // A part that was not found is empty.
   struct Encoded {
-    at::Tensor posterior;  // mean and deviation, [2, c, h, w]
+    // The mean and deviation of the image, [2, c, h, w], and the mean [1, c, h, w] of each picture at which the model
+    // looks.
+    std::vector<at::Tensor> pictures;
     std::optional<models::ConditioningRow> caption;
+    std::optional<models::ConditioningRow> no_caption;  // only for a sample that HoldsNoCaption
   };
   using Window = std::map<int64_t, Encoded>;
   // Keys of a sample's parts in the cache; empty for a part that is not on the disk.
   struct Wanted {
     int64_t sample = 0;
-    std::string picture, caption;
+    std::vector<std::string> pictures;
+    std::string caption, no_caption;
+
+    bool any() const;
+  };
+  // What the encoding of a caption depends on.
+  struct CaptionSource {
+    std::string text;
+    control::Bucket bucket;
+    absl::Span<const control::ControlPicture> pictures;  // that the prompt holds
+    bool cached = false;                                 // whether it may be on the disk
   };
 
   static size_t Index(int64_t sample) { return static_cast<size_t>(sample); }
   const control::TrainingSample& SampleOf(int64_t sample) const { return set_.samples[Index(sample)]; }
   const control::Bucket& BucketOf(int64_t sample) const { return set_.buckets[Index(SampleOf(sample).bucket)]; }
 
-  // Leaves the posteriors of pictures that are to be left out undefined.
-  absl::Status EncodePictures(int64_t first, std::vector<at::Tensor>& posteriors);
-  absl::Status PrepareCaption(int64_t sample, const at::Tensor& posterior);
-  at::Tensor EmptyPosterior(int64_t sample) const;
-  // Finds the posterior in the cache or encodes the picture. If the picture cannot be loaded, `loaded` becomes the
-  // error.
-  absl::StatusOr<at::Tensor> PosteriorOf(int64_t sample, absl::Status& loaded);
+  absl::Span<const control::ControlPicture> ControlsOf(int64_t sample) const {
+    return set_.ControlsOf(SampleOf(sample));
+  }
+  // The size at which the model reads a picture.
+  control::Bucket ReadSizeOf(const control::ControlPicture& picture) const;
+  // Whether the empty caption of the sample is not that of its bucket, because the prompt holds pictures.
+  bool HoldsNoCaption(int64_t sample) const;
+
+  // Leaves the pictures of samples that are to be left out empty.
+  absl::Status EncodePictures(int64_t first, std::vector<std::vector<at::Tensor>>& pictures);
+  absl::Status PrepareCaption(int64_t sample, const std::vector<at::Tensor>& pictures);
+  // Unset tensors for Encoded::pictures.
+  std::vector<at::Tensor> EmptyPictures(int64_t sample) const;
+  // Returns Encoded::pictures, from the cache or encoded. If a picture cannot be loaded, `loaded` becomes the error.
+  absl::StatusOr<std::vector<at::Tensor>> PicturesOf(int64_t sample, absl::Status& loaded);
+  // Finds a tensor like `like` in the cache; undefined if there is none.
+  at::Tensor FindPicture(const std::string& key, const at::Tensor& like);
   absl::StatusOr<at::Tensor> EncodePicture(const control::Frames& image);
-  absl::StatusOr<models::EncodedPrompt> EncodeCaption(const std::string& caption, const control::Bucket& bucket,
-                                                      bool cached);
-  absl::StatusOr<models::EncodedPrompt> EncodeOnThisRank(const std::string& caption, const control::Bucket& bucket);
-  // Keys of the cache, and the parts that they begin with.
-  std::string PictureKey(int64_t sample) const;
-  std::string CaptionKey(const std::string& caption, const control::Bucket& bucket) const;
+  absl::StatusOr<at::Tensor> EncodeReference(const control::Frames& picture);
+  CaptionSource CaptionOf(int64_t sample) const;
+  CaptionSource NoCaptionOf(int64_t sample) const;
+  absl::StatusOr<models::EncodedPrompt> EncodeCaption(const CaptionSource& caption);
+  absl::StatusOr<models::EncodedPrompt> EncodeOnThisRank(const CaptionSource& caption);
+  // Keys of the cache, and the parts that they begin with. PictureKeys are those of Encoded::pictures.
+  std::vector<std::string> PictureKeys(int64_t sample) const;
+  std::string CaptionKey(const CaptionSource& caption) const;
   std::vector<std::string> KeyOf(const char* kind, const std::string& encoder, const control::Bucket& bucket) const;
+  bool LacksCaption(int64_t sample, const Encoded& encoded) const;
   // Keeps the parts that this rank does not find on the disk in memory.
-  void Hold(int64_t sample, const at::Tensor& posterior, models::ConditioningRow caption);
+  void Hold(int64_t sample, Encoded encoded);
   Wanted WantedOf(int64_t sample) const;
   // The cache's folder; nullopt if none of these parts is on the disk.
   std::optional<ContentCache> FolderOf(const std::vector<Wanted>& wanted);
@@ -134,11 +174,12 @@ class TrainingSamples final {
   std::vector<int64_t> cut_captions_;            // samples whose captions were cut
   std::vector<control::LeftOutImage> unusable_;  // to be left out, one entry for each sample
   std::string left_out_;
-  int64_t prepared_ = 0;                             // the first samples
-  std::vector<models::ConditioningRow> no_caption_;  // by bucket; set when the first sample is prepared
-  Window held_;                                      // parts of samples that are not on the disk
-  Window window_;                                    // the fetched samples
-  std::future<Window> reading_;                      // samples of the next call; invalid: no read is running
+  int64_t prepared_ = 0;  // the first samples
+  // By bucket; set when the first sample is prepared, unless prompts hold pictures.
+  std::vector<models::ConditioningRow> no_caption_;
+  Window held_;                  // parts of samples that are not on the disk
+  Window window_;                // the fetched samples
+  std::future<Window> reading_;  // samples of the next call; invalid: no read is running
 };
 
 }  // namespace tessera::runtime

@@ -363,6 +363,52 @@ TEST_F(TrainCommandTest, ImagesWithoutACaptionAreTrainedOnAndNamed) {
               AllOf(HasSubstr("2 images without a caption: "), HasSubstr("1.png"), HasSubstr("3.png")));
 }
 
+// Each image is also the picture that the model edits.
+TEST_F(TrainCommandTest, AModelThatLooksAtPicturesIsTrainedAndMakesSamplesWithThem) {
+  const auto config = [&](const std::string& output, const std::string& model, const std::string& more,
+                          bool pictures = true) {
+    std::string path = Config(output, 1, "network: {type: lora, linear: 2}\n" + more, "../../" + model);
+    if (!pictures) return path;
+    const std::string text = absl::StrReplaceAll(
+        Bytes(path), {{"    resolution: 64\n", "    resolution: 64\n    control_path: [" + images() + "]\n"}});
+    std::ofstream(path) << text;
+    return path;
+  };
+  const std::string klein = "golden-newer/pipelines/flux2_klein_base", editor = "golden-edit/pipelines/qwen_edit_2511";
+  const std::string samples = "sample:\n  sample_every: 1\n  steps: 1\n  width: 64\n  height: 64\n";
+  const Finished run = Train(config("run", klein,
+                                    samples + "  prompts: [a house]\n  samples: [{prompt: a boat, ctrl_img: [" +
+                                        images() + "/0.png, " + images() + "/2.png]}]\n"));
+  ASSERT_EQ(run.exit_code, 0) << ErrorOf(run);
+  EXPECT_EQ(run.Of("sample").size(), 2u);
+  const auto planned = [&](bool pictures) {
+    const Finished plan = Train(config("plan", klein, "", pictures), {"--dry-run"});
+    EXPECT_EQ(plan.exit_code, 0) << ErrorOf(plan);
+    return plan.Of("plan").at(0).at("activation_bytes").to_number<double>();
+  };
+  // Without pictures the image of 64x64 has the most tokens, 16 next to 512 of text; with them that of 48x80, which has
+  // 15, and 24 of its picture of 64x96.
+  EXPECT_NEAR(planned(true) / planned(false), (512.0 + 15 + 24) / (512 + 16), 1e-6);
+  const auto refused = [&](const std::string& file, const std::string& reason) {
+    const Finished finished = Train(file, {"--dry-run"});
+    EXPECT_EQ(finished.exit_code, 2) << ErrorOf(finished);
+    EXPECT_THAT(ErrorOf(finished), HasSubstr(reason));
+  };
+  refused(config("edit", editor, samples + "  prompts: [a house]\n"),
+          "the prompt 'a house' of sample has no picture, and the model edits pictures; give it as sample.samples: ");
+  refused(config("edit", editor, "", /*pictures=*/false),
+          "datasets[0].control_path is missing, and the model edits pictures");
+  const std::string empty = folder() + "/empty", file = config("edit", editor, "");
+  fs::create_directories(empty);
+  const std::string text =
+      absl::StrReplaceAll(Bytes(file), {{"control_path: [" + images(), "control_path: [" + empty}});
+  std::ofstream(file) << text;
+  const Finished without = Train(file);
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(ErrorOf(without), HasSubstr("6 images cannot be used: " + images() + "/0.png: " + empty +
+                                          ": there is no picture for it; give 0.png or 0.jpg"));
+}
+
 TEST_F(TrainCommandTest, SaysWhatItCannotTrainOn) {
   const Finished first = Train(Config("run", 1));
   ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);

@@ -75,6 +75,9 @@ TEST_F(TrainInitTest, AMistakeNamesTheOptionItsValueAndWhatIsValid) {
   for (const auto& [arguments, problem] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"train", "innit"}, "tessera train init writes"},
            {{"train", "innit", "--rank", "4"}, "--rank is for train init"},
+           {{"train", "innit", "--control", "before"}, "--control is for train init"},
+           {{"train", "init", "--images", "photos", "--control", "photos"},
+            "datasets[0].control_path is set, and the model looks at no pictures"},
            {{"train", "init", "--images", "photos", "--resume", "latest"}, "--resume is for a run"},
            {{"train", "init", "--images", "photos", "--steps", "0"}, "steps is 0"},
            {{"train", "init"}, "--images is missing; it must be a folder with images"},

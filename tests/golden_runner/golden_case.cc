@@ -132,6 +132,8 @@ absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root) {
       return absl::InvalidArgumentError("cases.json: a case without file or kind");
     }
     Case test_case{.root = root, .file = *file->AsString(), .kind = *kind->AsString()};
+    const base::Json* notes = entry.Find("notes");
+    if (notes != nullptr && notes->AsString()) test_case.notes = *notes->AsString();
     if (const base::Json* arguments = entry.Find("arguments")) test_case.arguments = *arguments;
     if (const base::Json* tolerance = entry.Find("tolerance")) test_case.tolerance = *tolerance;
     if (folders != nullptr) test_case.folders = *folders;

@@ -20,12 +20,14 @@ struct Case {
   std::string root;  // the folder
   std::string file;  // relative to `root`
   std::string kind;
+  std::string notes;  // what the manifest says about the case; may be empty
   base::Json arguments;
   base::Json tolerance;
-  base::Json folders;            // of the whole manifest; see OpenPipeline
-  std::string optional;          // the kind of adapter that the golden allows to be refused by name; "" if none
-  at::Device device = at::kCPU;  // for models; their results are compared on the host
-  parallel::Layout layout;       // its ranks are threads
+  base::Json folders;             // of the whole manifest; see OpenPipeline
+  std::string optional;           // the kind of adapter that the golden allows to be refused by name; "" if none
+  at::Device device = at::kCPU;   // for models; their results are compared on the host
+  parallel::Layout layout;        // its ranks are threads
+  bool against_one_rank = false;  // trajectories on a layout are also compared in fp64 with those of one rank
 
   std::string Path(const std::string& relative) const { return root + "/" + relative; }
   std::string Text(const char* argument) const;  // "" if absent

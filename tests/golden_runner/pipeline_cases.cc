@@ -25,6 +25,7 @@
 #include "tests/golden_runner/golden_case.h"
 #include "tests/golden_runner/on_ranks.h"
 #include "tests/golden_runner/prompt_with_pictures.h"
+#include "tests/golden_runner/stand_in_text_encoder.h"
 #include "tests/golden_runner/wide_sampler.h"
 
 namespace tessera::golden {
@@ -230,6 +231,12 @@ models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, s
   return request;
 }
 
+// The latents after every step of a run in fp64 on one rank.
+using WideTrajectory = std::vector<at::Tensor>;
+
+// The largest distance of a run in fp64 on several ranks from that on one rank, relative to the latents' maximum.
+constexpr double kLayoutTolerance = 1e-12;
+
 // The data that all ranks share.
 struct PipelineCase {
   const Case& test_case;
@@ -239,10 +246,16 @@ struct PipelineCase {
   Tensors gold;
   runtime::SamplerConfig sampler;
   Prompts prompts;
-  size_t count;  // number of prompts
-  bool begins_from_pictures() const { return test_case.kind == "image_pipeline"; }
-  // Runs everything in fp64 from the recorded conditioning, and compares with the steps recorded in fp64.
+  size_t count;                   // number of prompts
+  bool gives_embeddings = false;  // the case has the embeddings of its prompts, and the text encoder is a stand-in
+  // Runs everything in fp64. If the case records steps in fp64, the run begins from the recorded conditioning and is
+  // compared with them.
   bool fp64 = false;
+  WideTrajectory* made = nullptr;            // if set, a run on one rank writes its latents here
+  const WideTrajectory* expected = nullptr;  // if set, the latents of every rank must be these
+
+  bool begins_from_pictures() const { return test_case.kind == "image_pipeline"; }
+  bool records_fp64() const { return gold.contains("f64.step.0.latents"); }
 };
 
 // Returns the sum of the case's adapters at its scales times that of the call. Null if it has none.
@@ -368,6 +381,88 @@ void CompareReferences(const PipelineCase& p, const runtime::DenoiseJob& job, Re
   }
 }
 
+// Replaces the encoded prompts of image `image` of `images`, or compares them with the recorded ones.
+void TakeConditioning(const PipelineCase& p, const models::Family& family, int64_t image, int64_t images,
+                      models::Guidance& guidance, Report& report) {
+  if (p.gives_embeddings) {
+    const at::Tensor& given = p.gold.at("text.prompt_embeds");  // of each prompt
+    const int64_t copies = images / given.size(0);
+    for (models::GuidanceBranch& branch : guidance.branches) {
+      branch.row.text = given[image / copies].to(family.device(), family.dtype());
+    }
+  } else if (p.fp64 && p.gold.contains("f64.call.0.in.encoder_hidden_states")) {
+    CompareConditioning(p.gold, image, guidance, p.test_case.Tolerance("fp64"), report);
+  } else if (p.fp64 && p.records_fp64()) {
+    UseRecordedConditioning(p.gold, family, image, images, guidance);
+  }
+}
+
+// Returns the case's images before their first step. `context` is that of the autoencoder.
+absl::StatusOr<std::vector<runtime::DenoiseJob>> MakeJobs(const PipelineCase& p, const RankPlace& place,
+                                                          models::Family& family,
+                                                          const parallel::ForwardContext& context, Report& report) {
+  const Case& test_case = p.test_case;
+  ASSIGN_OR_RETURN(const models::SharedAdapters adapters, AdaptersOf(test_case, family, place));
+  const int steps = static_cast<int>(test_case.Int("steps", p.description.default_steps));
+  const auto copies = static_cast<size_t>(test_case.Int("images_per_prompt", 1));
+  std::vector<runtime::DenoiseJob> jobs(p.count * copies);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    runtime::DenoiseJob& job = jobs[i];
+    models::PromptRequest request = RequestOf(test_case, p.prompts, i / copies, p.description);
+    request.adapters = job.adapters = adapters;
+    if (models::EditingOf(p.folder.class_name()) != models::Editing::kNone) {
+      ASSIGN_OR_RETURN(EditPictures pictures, ReadEditPictures(test_case));
+      request.pictures = models::MakePromptPictures(std::move(pictures.of_prompt));
+    }
+    absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
+    if (place.groups.world.rank() == 0) encoded = family.Encode(request, context);
+    encoded = runtime::BroadcastPrompt(std::move(encoded), place.groups.control, place.groups.world, family.device());
+    if (!encoded.ok()) return encoded.status();
+    job.guidance = std::move(encoded->guidance);
+    TakeConditioning(p, family, static_cast<int64_t>(i), std::ssize(jobs), job.guidance, report);
+    job.geometry = family.Geometry(request.height, request.width);
+    ASSIGN_OR_RETURN(job.sampler, p.fp64 && p.records_fp64()
+                                      ? MakeWideSampler(p.sampler, steps, family, job.geometry)
+                                      : runtime::MakeSampler(p.sampler, steps, family, job.geometry));
+    job.noise = std::make_unique<RecordedNoise>(p.gold, static_cast<int64_t>(i));
+    if (!p.begins_from_pictures()) {
+      runtime::DrawInitialLatents(job, family);
+      continue;
+    }
+    ASSIGN_OR_RETURN(runtime::PictureInputs inputs, PicturesOf(test_case, p.gold, family, report));
+    report.Add("steps_run", std::abs(steps - inputs.first_step - static_cast<int>(test_case.Int("steps_run", steps))),
+               0);
+    RETURN_IF_ERROR(runtime::BeginFromPictures(job, family, p.description.pictures, inputs, context));
+    CompareReferences(p, job, report);
+  }
+  return jobs;
+}
+
+// Compares the decoded image with the recorded one.
+absl::Status CompareImage(const PipelineCase& p, const at::Tensor& image, Report& report) {
+  // The reference's inpainting of Stable Diffusion 3 decodes without the shift, and records the right picture apart.
+  if (const auto painted = p.gold.find("painted.uint8"); painted != p.gold.end()) {
+    report.Add(painted->first, AbsoluteError(runtime::ToPixels(image).squeeze(0), painted->second),
+               p.test_case.Tolerance("uint8"));
+  }
+  const bool records_shift = p.gold.contains("image.with_shift") || p.gold.contains("image.with_shift.uint8");
+  const std::string shift = records_shift ? ".with_shift" : "";
+  if (const auto expected = p.gold.find((p.fp64 ? "f64.image" : "image") + shift); expected != p.gold.end()) {
+    report.Add(expected->first, AbsoluteError((image / 2 + 0.5).clamp(0, 1), expected->second),
+               p.test_case.Tolerance(p.fp64 ? "fp64" : "fp32_image_absolute"));
+  }
+  // The reference's inpainting with FLUX.2 cuts the painted picture where it should be scaled to its region.
+  const char* const right = p.gold.contains("image.scaled.uint8") ? "image.scaled.uint8" : "image.uint8";
+  const auto expected = p.gold.find(records_shift ? "image.with_shift.uint8" : right);
+  if (expected == p.gold.end()) return absl::OkStatus();
+  at::Tensor pixels = runtime::ToPixels(image);
+  if (p.begins_from_pictures()) {
+    ASSIGN_OR_RETURN(pixels, FinishedPixels(p.test_case, pixels));
+  }
+  report.Add(expected->first, AbsoluteError(pixels, expected->second), p.test_case.Tolerance("uint8"));
+  return absl::OkStatus();
+}
+
 // Runs the whole trajectory on one rank.
 absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) {
   const c10::InferenceMode no_gradients;
@@ -382,49 +477,12 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   parallel::SingleRank one;
   parallel::LocalAttention attention;
   const parallel::ForwardContext context{.attention = attention, .tensor = one, .world = place.groups.world};
-  ASSIGN_OR_RETURN(const models::SharedAdapters adapters, AdaptersOf(test_case, **family, place));
-  const int steps = static_cast<int>(test_case.Int("steps", p.description.default_steps));
-  const int steps_run = static_cast<int>(test_case.Int("steps_run", steps));
-  const int64_t copies = test_case.Int("images_per_prompt", 1);
   Report report;
-  std::vector<runtime::DenoiseJob> jobs(p.count * static_cast<size_t>(copies));
+  ASSIGN_OR_RETURN(std::vector<runtime::DenoiseJob> jobs, MakeJobs(p, place, **family, context, report));
   std::vector<runtime::DenoiseJob*> batch;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    runtime::DenoiseJob& job = jobs[i];
-    models::PromptRequest request = RequestOf(test_case, p.prompts, i / static_cast<size_t>(copies), p.description);
-    request.adapters = job.adapters = adapters;
-    if (models::EditingOf(p.folder.class_name()) != models::Editing::kNone) {
-      ASSIGN_OR_RETURN(EditPictures pictures, ReadEditPictures(test_case));
-      request.pictures = models::MakePromptPictures(std::move(pictures.of_prompt));
-    }
-    absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("another rank encodes");
-    if (place.groups.world.rank() == 0) encoded = (*family)->Encode(request, context);
-    encoded =
-        runtime::BroadcastPrompt(std::move(encoded), place.groups.control, place.groups.world, (*family)->device());
-    if (!encoded.ok()) return encoded.status();
-    job.guidance = std::move(encoded->guidance);
-    if (p.fp64 && p.gold.contains("f64.call.0.in.encoder_hidden_states")) {
-      CompareConditioning(p.gold, static_cast<int64_t>(i), job.guidance, test_case.Tolerance("fp64"), report);
-    } else if (p.fp64) {
-      UseRecordedConditioning(p.gold, **family, static_cast<int64_t>(i), std::ssize(jobs), job.guidance);
-    }
-    job.geometry = (*family)->Geometry(request.height, request.width);
-    absl::StatusOr<std::unique_ptr<runtime::Sampler>> made =
-        p.fp64 ? MakeWideSampler(p.sampler, steps, **family, job.geometry)
-               : runtime::MakeSampler(p.sampler, steps, **family, job.geometry);
-    if (!made.ok()) return made.status();
-    job.sampler = *std::move(made);
-    job.noise = std::make_unique<RecordedNoise>(p.gold, static_cast<int64_t>(i));
-    if (p.begins_from_pictures()) {
-      ASSIGN_OR_RETURN(runtime::PictureInputs inputs, PicturesOf(test_case, p.gold, **family, report));
-      report.Add("steps_run", std::abs(steps - inputs.first_step - steps_run), 0);
-      RETURN_IF_ERROR(runtime::BeginFromPictures(job, **family, p.description.pictures, inputs, context));
-      CompareReferences(p, job, report);
-    } else {
-      runtime::DrawInitialLatents(job, **family);
-    }
-    batch.push_back(&job);
-  }
+  for (runtime::DenoiseJob& job : jobs) batch.push_back(&job);
+  const auto steps_run =
+      static_cast<int>(test_case.Int("steps_run", test_case.Int("steps", p.description.default_steps)));
 
   const std::string precision = p.fp64 ? "f64." : "";
   const double tolerance = test_case.Tolerance(p.fp64 ? "fp64" : "fp32_latents");
@@ -449,38 +507,47 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
     }
     denoiser.Step(batch);
     denoiser.Flush();
+    if (p.made != nullptr) p.made->push_back(latents());
+    if (p.expected != nullptr) {
+      report.Add(absl::StrCat("step ", i, " on one rank in fp64"),
+                 RelativeError(latents(), p.expected->at(static_cast<size_t>(i))), kLayoutTolerance);
+    }
     // Some cases record the last step alone.
     const auto expected = p.gold.find(key + "latents");
     if (expected != p.gold.end()) {
       compare(key + "latents", latents(), expected->second);
-    } else if (i + 1 == steps_run) {
+    } else if (i + 1 == steps_run && (!p.fp64 || p.records_fp64())) {
       return absl::NotFoundError(absl::StrCat("no ", key, "latents"));
     }
   }
+  if (p.fp64 && (!p.records_fp64() || p.made != nullptr)) return report;  // the image is compared in fp32
   const absl::StatusOr<at::Tensor> image = (*family)->Decode(latents(), context);
   if (!image.ok()) return image.status();
   if (place.groups.world.rank() != 0) return report;  // only the first rank has the image
-  // The reference's inpainting of Stable Diffusion 3 decodes without the shift, and records the right picture apart.
-  if (const auto painted = p.gold.find("painted.uint8"); painted != p.gold.end()) {
-    report.Add(painted->first, AbsoluteError(runtime::ToPixels(*image).squeeze(0), painted->second),
-               test_case.Tolerance("uint8"));
-  }
-  const bool records_shift = p.gold.contains("image.with_shift") || p.gold.contains("image.with_shift.uint8");
-  const std::string shift = records_shift ? ".with_shift" : "";
-  if (const auto expected = p.gold.find(precision + "image" + shift); expected != p.gold.end()) {
-    report.Add(expected->first, AbsoluteError((*image / 2 + 0.5).clamp(0, 1), expected->second),
-               test_case.Tolerance(p.fp64 ? "fp64" : "fp32_image_absolute"));
-  }
-  // The reference's inpainting with FLUX.2 cuts the painted picture where it should be scaled to its region.
-  const char* const right = p.gold.contains("image.scaled.uint8") ? "image.scaled.uint8" : "image.uint8";
-  const auto expected = p.gold.find(records_shift ? "image.with_shift.uint8" : right);
-  if (expected == p.gold.end()) return report;
-  at::Tensor pixels = runtime::ToPixels(*image);
-  if (p.begins_from_pictures()) {
-    ASSIGN_OR_RETURN(pixels, FinishedPixels(test_case, pixels));
-  }
-  report.Add(expected->first, AbsoluteError(pixels, expected->second), test_case.Tolerance("uint8"));
+  RETURN_IF_ERROR(CompareImage(p, *image, report));
   return report;
+}
+
+absl::StatusOr<Report> RunOnLayout(const PipelineCase& p, const parallel::Layout& layout) {
+  return RunOnRanks(layout, p.description.heads, p.description.blocks,
+                    [&](const RankPlace& place) { return RunOnRank(p, place); });
+}
+
+// Runs the case in fp64 if it records steps in fp64 or if every rank of the layout is to be compared with one rank.
+absl::Status RunInDouble(PipelineCase& p, Report& report) {
+  p.fp64 = true;
+  WideTrajectory of_one_rank;
+  if (p.test_case.against_one_rank && p.test_case.layout.ranks() > 1) {
+    p.made = &of_one_rank;
+    RETURN_IF_ERROR(RunOnLayout(p, {}).status());
+    p.made = nullptr;
+    p.expected = &of_one_rank;
+  } else if (!p.records_fp64()) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Report wide, RunOnLayout(p, p.test_case.layout));
+  report.Add("", wide);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -497,6 +564,10 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   const absl::StatusOr<const models::FamilyEntry*> other = models::FindFamily(test_case.Text("pipeline"));
   if (other.ok() && (*other)->family == (*entry)->family) entry = other;
   if (test_case.Bool("drop_t5", false)) folder = folder->Without("text_encoder_3");
+  ASSIGN_OR_RETURN(const std::unique_ptr<StandInTextEncoder> stand_in, StandInTextEncoder::MakeIfMissing(*folder));
+  if (stand_in != nullptr) {
+    ASSIGN_OR_RETURN(folder, stand_in->Open(*folder));
+  }
   absl::StatusOr<models::FamilyDescription> description = (*entry)->describe(*folder);
   if (!description.ok()) return description.status();
   if (test_case.kind == "image_pipeline" && description->pictures.use == control::PictureInput::kNone) {
@@ -515,7 +586,8 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
                         .gold = *std::move(gold),
                         .sampler = *std::move(sampler),
                         .prompts = Prompts(test_case, count),
-                        .count = count};
+                        .count = count,
+                        .gives_embeddings = stand_in != nullptr};
 
   Report report;
   if (models::EditingOf(pipeline.folder.class_name()) != models::Editing::kNone) {
@@ -523,18 +595,10 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   } else {
     RETURN_IF_ERROR(CompareIds(test_case, pipeline.gold, pipeline.folder, pipeline.prompts, count, report));
   }
-  const absl::StatusOr<Report> ranks =
-      RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
-                 [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
+  const absl::StatusOr<Report> ranks = RunOnLayout(pipeline, test_case.layout);
   if (!ranks.ok()) return RefusedByName(test_case, ranks.status());
   report.Add("", *ranks);
-  if (!pipeline.gold.contains("f64.step.0.latents")) return report;
-  pipeline.fp64 = true;
-  const absl::StatusOr<Report> wide =
-      RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
-                 [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
-  if (!wide.ok()) return wide.status();
-  report.Add("", *wide);
+  RETURN_IF_ERROR(RunInDouble(pipeline, report));
   return report;
 }
 

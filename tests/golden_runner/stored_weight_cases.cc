@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
@@ -116,6 +117,12 @@ absl::Status CompareWeights(const Part& part, const models::ParamTable& table, b
   return absl::OkStatus();
 }
 
+// The results of autoencoders and text encoders are recorded in fp64 from inputs or position tables in fp32.
+double Allowed(const Case& test_case, at::ScalarType dtype) {
+  const double fp32 = test_case.Tolerance("fp32");
+  return dtype == at::kDouble ? std::min(fp32, std::max(test_case.Tolerance("fp64"), 1e-6)) : fp32;
+}
+
 absl::StatusOr<Tensors> TransformerInputs(const Case& test_case) {
   ASSIGN_OR_RETURN(Tensors inputs, ReadTensors(test_case.Path(test_case.Text("inputs"))));
   if (const base::Json* shapes = test_case.arguments.Find("img_shapes"); shapes != nullptr) {
@@ -203,13 +210,13 @@ absl::Status CompareAutoencoder(const Case& test_case, const Part& part, const T
     auto* autoencoder = dynamic_cast<models::Autoencoder*>(codec.get());
     if (autoencoder == nullptr) return absl::UnimplementedError(absl::StrCat(part.class_name, " in bands"));
     const auto in = [&](const char* name) { return without_time(inputs.at(name)).to(test_case.device, dtype); };
-    // The images and latents are recorded in fp32.
-    const double allowed = dtype == at::kDouble ? std::max(test_case.Tolerance("fp64"), 1e-6) : test_case.Tolerance("fp32");
+    const double allowed = Allowed(test_case, dtype);
     const auto compare = [&](const char* name, const at::Tensor& actual) {
       report.Add(absl::StrCat(name, " in ", tolerance), RelativeError(actual, without_time(gold.at(name))), allowed);
     };
-    compare("vae.f64.decoded",
-            autoencoder->DecodeInBands(in("in.latents"), rank.context, models::BandBytesOn(test_case.device)));
+    // `in.scaled` is what the network decodes, and the file may have other statistics of latents.
+    compare("vae.f64.decoded", autoencoder->DecodeInBands(autoencoder->LatentsOf(in("in.scaled")), rank.context,
+                                                          models::BandBytesOn(test_case.device)));
     compare("vae.f64.mean",
             autoencoder->EncodeInBands(in("in.image"), rank.context, models::BandBytesOn(test_case.device)).mean);
     if (dtype == at::kDouble) {
@@ -242,14 +249,14 @@ absl::Status CompareTextEncoder(const Case& test_case, const Part& part, const T
       at::Tensor hidden = encoder->Forward({.ids = ids, .mask = mask, .states = {state}}, rank.context).hidden;
       if (is_decoder) hidden = hidden * mask.unsqueeze(-1);
       report.Add(absl::StrCat(full, " in ", precision), RelativeError(hidden, expected->second),
-                 test_case.Tolerance(precision));
+                 Allowed(test_case, dtype));
     };
     compare("penultimate", -2);
     compare("last_hidden_state", -1);
     if (const auto pooled = gold.find(part.component + ".f64.pooled"); pooled != gold.end()) {
       report.Add(absl::StrCat(pooled->first, " in ", precision),
                  RelativeError(encoder->Forward({.ids = ids}, rank.context).pooled, pooled->second),
-                 test_case.Tolerance(precision));
+                 Allowed(test_case, dtype));
     }
     if (dtype == at::kDouble) {
       RETURN_IF_ERROR(CompareWeights(part, table, !test_case.Text("folder").empty(), gold, report));
@@ -267,7 +274,12 @@ absl::StatusOr<Report> RunStoredWeights(const Case& test_case) {
   Report report;
   for (const Part& part : parts) {
     if (part.component == "transformer") {
-      RETURN_IF_ERROR(CompareTransformer(test_case, part, gold, report));
+      const absl::Status compared = CompareTransformer(test_case, part, gold, report);
+      // Tensor ranks that would cut a block are refused by name.
+      if (test_case.layout.mesh.tensor > 1 && absl::StrContains(compared.message(), "within a block of")) {
+        return absl::UnimplementedError(compared.message());
+      }
+      RETURN_IF_ERROR(compared);
     } else if (test_case.layout.ranks() > 1) {
       continue;
     } else if (part.component == "vae") {
@@ -276,6 +288,7 @@ absl::StatusOr<Report> RunStoredWeights(const Case& test_case) {
       RETURN_IF_ERROR(CompareTextEncoder(test_case, part, gold, report));
     }
   }
+  if (test_case.layout.ranks() > 1 && report.comparisons() == 0) return absl::UnimplementedError("it has no transformer");
   return report;
 }
 

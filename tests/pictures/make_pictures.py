@@ -29,6 +29,9 @@ def main():
                                         progressive=orientation % 2 == 0)
         ImageOps.exif_transpose(Image.open(HERE / f"{name}.jpg")).save(HERE / f"{name}.png")
 
+    for name, size in (("wide_96x64", (96, 64)), ("tall_64x80", (64, 80))):  # for models that look at pictures
+        Image.fromarray(quadrants).resize(size, Image.NEAREST).save(HERE / f"{name}.png")
+
     clear = Image.fromarray(numpy.array([[[10, 20, 30, 255], [200, 100, 0, 0], [0, 0, 0, 51]]], numpy.uint8), "RGBA")
     clear.save(HERE / "transparent.png")
     Image.fromarray(numpy.array([[0, 0x1234, 0xFFFF]], numpy.uint16)).save(HERE / "deep_grey.png")

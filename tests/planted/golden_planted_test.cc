@@ -31,6 +31,7 @@ Counted RunCases(const std::string& only, const std::string& folder = "tests/gol
 
 constexpr char kNewer[] = "tests/golden-newer";
 constexpr char kEdit[] = "tests/golden-edit";
+constexpr char kFiles[] = "tests/golden-files";
 
 struct GoldenBug {
   const char* name;
@@ -86,6 +87,9 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenBug{"vision_without_windows", "trajectories/qwen_edit_2511.1", kEdit},
                     GoldenBug{"units_in_the_order_of_windows", "trajectories/qwen_edit_2511.1", kEdit},
                     GoldenBug{"references_at_the_timestep", "trajectories/qwen_edit_2511.1", kEdit},
+                    GoldenBug{"halves_not_swapped", "expected/flux_tiny.control", kFiles},
+                    GoldenBug{"int8_divided_by_128", "expected/folder.sd35_small_int8", kFiles},
+                    GoldenBug{"nested_offset_left_out", "expected/folder.flux_small_nf4.transformer", kFiles},
                     GoldenBug{"hunyuan_padding_kept", "transformers/hunyuan12.0"},
                     GoldenBug{"hunyuan_skip_order", "transformers/hunyuan12.0"},
                     GoldenBug{"clip_pooled_token", "text_encoders/flux_dev.text_encoder."},

@@ -75,6 +75,9 @@ class LayoutRuns {
   void BeginFromPictures(int first_step) { first_step_ = first_step; }
   // From now on requests have reference pictures: one, two, and none.
   void LookAtPictures() { has_references_ = true; }
+  // From now on every rank changes how it loads the model.
+  void ChangeLoading(std::function<void(models::LoadOptions&)> change) { change_loading_ = std::move(change); }
+  const models::FamilyDescription& description() const { return description_; }
   static bool HasMask(size_t index) { return index % kJobs != 1; }
 
   // Request number `index`, whose noise has the seed `index`.
@@ -154,8 +157,9 @@ class LayoutRuns {
           const int rank = thread.rank();
           const parallel::MeshCommunicators communicators(device, thread.shared_segment(), rank, options.communicator);
           const parallel::RankGroups groups = communicators.groups();
-          const absl::StatusOr<std::unique_ptr<models::Family>> family =
-              entry_->load(*folder_, {.dtype = dtype, .device = device, .share = runtime::ShareOf(mesh, rank, bounds)});
+          models::LoadOptions load{.dtype = dtype, .device = device, .share = runtime::ShareOf(mesh, rank, bounds)};
+          if (change_loading_) change_loading_(load);
+          const absl::StatusOr<std::unique_ptr<models::Family>> family = entry_->load(*folder_, load);
           TORCH_CHECK(family.ok(), std::string(family.status().message()));
           std::unique_ptr<runtime::StepRecorder> recorder;
           if (!record.empty())
@@ -226,6 +230,7 @@ class LayoutRuns {
   std::optional<models::ModelFolder> folder_;
   models::FamilyDescription description_;
   runtime::SamplerConfig sampler_;
+  std::function<void(models::LoadOptions&)> change_loading_;
   bool has_references_ = false;
   std::optional<int> first_step_;  // absent: requests begin from noise
   int64_t max_sequence_length_ = 0;

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -75,10 +76,17 @@ void Use(const at::Tensor& x) {
 class PinnedMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    void* memory = c10::GetCPUAllocator()->raw_allocate(size);
     const std::lock_guard lock(Mutex());
-    Blocks().insert(memory);
+    const auto bytes = static_cast<int64_t>(size);
+    TORCH_CHECK(Used() + bytes <= Most(), "pinned memory exhausted");
+    void* memory = c10::GetCPUAllocator()->raw_allocate(size);
+    Blocks()[memory] = bytes;
+    Used() += bytes;
     return {memory, memory, &Free, at::Device(at::kCPU)};
+  }
+  static void Limit(int64_t bytes) {
+    const std::lock_guard lock(Mutex());
+    Most() = bytes;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
@@ -93,14 +101,24 @@ class PinnedMemory final : public c10::Allocator {
     static std::mutex mutex;
     return mutex;
   }
-  static std::set<const void*>& Blocks() {
-    static auto* blocks = new std::set<const void*>;
+  static std::map<const void*, int64_t>& Blocks() {
+    static auto* blocks = new std::map<const void*, int64_t>;
     return *blocks;
+  }
+  static int64_t& Used() {
+    static int64_t bytes = 0;
+    return bytes;
+  }
+  static int64_t& Most() {
+    static int64_t bytes = std::numeric_limits<int64_t>::max();
+    return bytes;
   }
   static void Free(void* memory) {
     {
       const std::lock_guard lock(Mutex());
-      Blocks().erase(memory);
+      const auto block = Blocks().find(memory);
+      Used() -= block->second;
+      Blocks().erase(block);
     }
     c10::GetCPUAllocator()->raw_deallocate(memory);
   }
@@ -451,6 +469,7 @@ void FailPretendDevice(bool fails) { failed = fails; }
 void RoundByShapeOnPretendDevice(bool depends) { rounds_by_shape = depends; }
 int64_t PretendDeviceBytes() { return PretendMemory::Instance().bytes(); }
 void LimitPretendDevice(int64_t bytes) { most_bytes = bytes; }
+void LimitPretendPinnedMemory(int64_t bytes) { PinnedMemory::Limit(bytes); }
 void SetLateWorkOnPretendDevice(LateWork* work) { late_work = work; }
 void DoLateWorkOfPretendDevice() {
   if (LateWork* const late = late_work) late->BeforeOperator();

@@ -46,6 +46,10 @@ int64_t PretendHostCopies();
 // While `fails`, every operator, copy and event of the device fails as after an illegal address.
 void FailPretendDevice(bool fails);
 
+// Limits the bytes of pinned memory that live at the same time. An allocation above the limit fails, as where the
+// system locks only so much memory.
+void LimitPretendPinnedMemory(int64_t bytes);
+
 // Sets the memory size that the device reports; 0: it reports none.
 void SizePretendDevice(int64_t bytes);
 

@@ -22,6 +22,7 @@
 #include "models/loading/eight_bits.h"
 #include "models/loading/load_options.h"
 #include "models/loading/sharded_weights.h"
+#include "models/text_encoders/picture_processor.h"
 #include "parallel/plan/stage_balance.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/samplers/sampler_config.h"
@@ -63,6 +64,7 @@ class TrainingRuns {
     double max_norm = 0;
     bool adapter = false;     // trains a LoRA of all matrix products instead of the weights
     bool sharded = false;     // shards the model's weights over the data ranks
+    bool references = false;  // every sample looks at two pictures
     bool rendezvous = false;  // a send waits for its receiver
     Matrices matrices = Matrices::kPlain;
     at::Device device = at::kCPU;       // must use memory that the host can address
@@ -81,11 +83,12 @@ class TrainingRuns {
     int64_t most_bytes = 0;                       // the most that the model's storages held at once, if sharded
   };
 
-  // `model` is a pipeline of the golden sets, or the path of another one.
-  explicit TrainingRuns(const std::string& model) {
+  // `model` is a pipeline of the golden sets, or the path of another one. `pipeline` is the class that runs it, by
+  // default that of its folder.
+  explicit TrainingRuns(const std::string& model, const std::string& pipeline = "") {
     absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(GoldenPipeline(model));
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
-    entry_ = *models::FindFamily(folder->class_name());
+    entry_ = *models::FindFamily(pipeline.empty() ? folder->class_name() : pipeline);
     folder_.emplace(*std::move(folder));
     description_ = *entry_->describe(*folder_);
     absl::StatusOr<base::ConfigReader> scheduler = folder_->Config("scheduler");
@@ -122,7 +125,7 @@ class TrainingRuns {
             .blocks = {.begin = bounds[stage], .end = bounds[stage + 1]}};
   }
 
-  runtime::TrainingBatch Batch(models::Family& family, size_t first, size_t count) const {
+  runtime::TrainingBatch Batch(models::Family& family, size_t first, size_t count, bool references = false) const {
     const char* prompts[] = {
         "a cat",
         "two cats on a red sofa in the evening sun, and through the window behind them the sea with "
@@ -141,7 +144,8 @@ class TrainingRuns {
       models::PromptRequest request{.prompt = text ? prompts[i] : std::to_string(7 * i),
                                     .max_sequence_length = max_sequence_length_,
                                     .height = height_,
-                                    .width = width_};
+                                    .width = width_,
+                                    .pictures = PromptPictures()};
       absl::StatusOr<models::EncodedPrompt> encoded =
           family.Encode(request, {.attention = attention, .tensor = one, .world = one});
       TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
@@ -153,6 +157,7 @@ class TrainingRuns {
       levels.push_back(objective->LevelOf(runtime::DrawLevel(key), geometry.grid.count()));
     }
     batch.sample = objective->Make(at::stack(latents), at::stack(noise), levels);
+    if (references) AddReferences(family, geometry, first, count, batch);
     return batch;
   }
 
@@ -244,6 +249,25 @@ class TrainingRuns {
     int64_t most_bytes_ = 0;
   };
 
+  // One picture, if prompts hold pictures.
+  models::SharedPromptPictures PromptPictures() const {
+    return control::PromptHoldsPictures(description_.pictures.fit) ? models::MadeUpPromptPictures(1) : nullptr;
+  }
+
+  // Two pictures of odd sizes, which differ from sample to sample.
+  static void AddReferences(const models::Family& family, const models::LatentGeometry& geometry, size_t first,
+                            size_t count, runtime::TrainingBatch& batch) {
+    const int64_t features = geometry.channels * geometry.height * geometry.width / geometry.grid.image();
+    for (const models::TokenGrid& grid : {models::TokenGrid{.height = 2, .width = 5}, {.height = 3, .width = 1}}) {
+      std::vector<at::Tensor> of_samples;
+      for (size_t i = first; i < first + count; ++i) {
+        of_samples.push_back(Random({grid.count(), features}, 90 + 10 * batch.references.size() + i));
+      }
+      batch.references.push_back(at::stack(of_samples).to(family.device(), family.dtype()));
+      batch.reference_grids.push_back(grid);
+    }
+  }
+
   // Returns an adapter of all matrix products. B is not zero; otherwise A would have no gradient.
   static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard) {
     std::vector<std::string> modules;
@@ -314,14 +338,14 @@ class TrainingRuns {
                  of_pass = own / static_cast<size_t>(options.passes);
     runtime::AdamW optimizer(gradients, {}, options.sharded ? &groups.data : nullptr);
     for (int step = 1; step < options.steps; ++step) {
-      pass.Run(Batch(*family, begin, own), kSamples);
+      pass.Run(Batch(*family, begin, own, options.references), kSamples);
       gradients.Synchronize(groups);
       optimizer.Step(1e-3);
       gradients.Clear();
     }
     std::vector<runtime::TrainingBatch> micro_batches;
     for (int i = 0; i < options.passes; ++i) {
-      micro_batches.push_back(Batch(*family, begin + static_cast<size_t>(i) * of_pass, of_pass));
+      micro_batches.push_back(Batch(*family, begin + static_cast<size_t>(i) * of_pass, of_pass, options.references));
     }
     if (options.before_last_step) options.before_last_step();
     const at::Tensor losses = pass.Run(micro_batches, kSamples);

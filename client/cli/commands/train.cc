@@ -35,6 +35,7 @@ absl::Status CheckFits(const TrainOptions& options) {
   for (const auto& [name, typed, of] :
        {std::tuple("FILE", !options.file.empty(), unsigned{kOfImport}),
         {"--images", !options.init.images.empty(), kOfInit},
+        {"--control", !options.init.control.empty(), kOfInit},
         {"--model", !options.init.model.model.empty(), kOfInit | kOfImport},
         {"--output", !options.init.output.empty(), kOfInit | kOfImport},
         {"--trigger-word", !options.init.trigger_word.empty(), kOfInit},
@@ -107,6 +108,10 @@ CommandRun AddTrain(CLI::App& app) {
   AddModelOption(app, init.model);
   BeginGroup(app, "init and import");
   AddText(app, {"--images", "Folder with the images and with metadata.jsonl or caption files", "DIR"}, init.images);
+  AddTexts(
+      app,
+      {"--control", "Folder with a picture for each image, by its name, that the model edits; several in order", "DIR"},
+      init.control);
   AddText(app, {"-o,--output", "File to write, which must be new; - is standard output (default: train.yaml)", "FILE"},
           init.output);
   AddText(app, {"--trigger-word", "Word that stands for what is trained (default: none)"}, init.trigger_word);

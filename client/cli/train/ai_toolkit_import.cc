@@ -149,12 +149,23 @@ class Process {
     if (bias != "balanced") foreign_.Note(Key("train.content_or_style"), "timesteps are drawn without this bias");
   }
 
+  // The value or values of a key and those of its numbered forms KEY_1, KEY_2, …, in this order, each once.
+  std::vector<std::string> PicturesAt(const std::string& key, int most) {
+    std::vector<std::string> paths = foreign_.Texts(key);
+    for (int number = 1; number <= most; ++number) {
+      const std::optional<std::string> path = foreign_.Text(absl::StrCat(key, "_", number));
+      if (path.has_value() && std::ranges::find(paths, *path) == paths.end()) paths.push_back(*path);
+    }
+    return paths;
+  }
+
   void Datasets() {
     for (size_t i = 0; i < foreign_.Count(Key("datasets")); ++i) {
       const auto key = [&](const char* name) { return Key(absl::StrCat("datasets[", i, "].", name)); };
       control::TrainDataset& dataset = config_.datasets.emplace_back();
       for (const char* folder : {"dataset_path", "folder_path"})
         SetIfRead(foreign_.Text(key(folder)), dataset.folder_path);
+      dataset.control_path = PicturesAt(key("control_path"), /*most=*/3);
       SetIfRead(foreign_.Text(key("caption_ext")), dataset.caption_ext);
       dataset.caption_ext = WithoutPoint(dataset.caption_ext);
       SetIfRead(foreign_.Number(key("caption_dropout_rate")), dataset.caption_dropout_rate);
@@ -191,8 +202,15 @@ class Process {
     SetInteger("sample.sample_steps", sample.steps);
     for (const std::string& prompt : foreign_.Texts(Key("sample.prompts"))) sample.prompts.push_back(Prompt(prompt));
     for (size_t i = 0; i < foreign_.Count(Key("sample.samples")); ++i) {
-      const std::optional<std::string> prompt = foreign_.Text(Key(absl::StrCat("sample.samples[", i, "].prompt")));
-      if (prompt.has_value()) sample.prompts.push_back(Prompt(*prompt));
+      const std::string name = Key(absl::StrCat("sample.samples[", i, "]"));
+      const std::optional<std::string> prompt = foreign_.Text(name + ".prompt");
+      const std::vector<std::string> pictures = PicturesAt(name + ".ctrl_img", /*most=*/3);
+      if (!prompt.has_value()) continue;
+      if (pictures.empty()) {
+        sample.prompts.push_back(Prompt(*prompt));
+      } else {
+        sample.samples.push_back({.prompt = Prompt(*prompt), .ctrl_img = pictures});
+      }
     }
     if (foreign_.Flag(Key("train.disable_sampling")).value_or(false)) sample.sample_every = 0;
     const std::string sampler = foreign_.Text(Key("sample.sampler")).value_or("flowmatch");

@@ -77,17 +77,14 @@ class Lines {
 
 // Returns "Predicted memory of a rank: 27.1 MiB (17.3 MiB of weights, …). …"
 std::string MemoryText(const TemplateFacts& facts) {
-  control::Bucket largest;
-  for (const control::Bucket& bucket : facts.images.buckets) {
-    if (int64_t{bucket.width} * bucket.height > int64_t{largest.width} * largest.height) largest = bucket;
-  }
+  const control::LargestSample largest = control::LargestSampleOf(facts.images, facts.model);
   const control::TrainingMemory memory = control::PredictMemory(facts.config, facts.model, largest);
   std::vector<std::string> parts;
   for (const auto& [what, bytes] : {std::pair<std::string, uint64_t>{"weights", memory.weights},
                                     {"adapter", memory.adapter},
                                     {"gradients", memory.gradients},
                                     {"optimizer state", memory.optimizer},
-                                    {"activations at " + control::BucketText(largest), memory.activations}}) {
+                                    {"activations at " + control::BucketText(largest.bucket), memory.activations}}) {
     if (bytes > 0) parts.push_back(absl::StrCat(base::ByteText(bytes), " of ", what));
   }
   return absl::StrCat("Predicted memory of a rank: ", base::ByteText(memory.total()), " (", absl::StrJoin(parts, ", "),

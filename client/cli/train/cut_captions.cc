@@ -18,13 +18,15 @@ namespace {
 
 constexpr absl::Duration kEncodingTimeout = absl::Minutes(30);
 
-// Alternating paths and captions. The resolutions of an image are consecutive and share one caption.
+// Paths, numbers of pictures at which the model looks, and captions, one after another. The resolutions of an image are
+// consecutive and share one caption.
 std::string CaptionsOf(const control::TrainingSet& set) {
   std::string captions;
   const control::TrainingSample* last = nullptr;
   for (const control::TrainingSample& sample : set.samples) {
     if (last == nullptr || last->path != sample.path || last->caption != sample.caption) {
       captions.append(sample.path).push_back('\0');
+      captions.append(absl::StrCat(set.ControlsOf(sample).size())).push_back('\0');
       captions.append(sample.caption).push_back('\0');
     }
     last = &sample;

@@ -14,6 +14,7 @@ namespace {
 
 using control::TrainConfig;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -377,6 +378,69 @@ TEST_F(ImportedConfigTest, NoSettingIsDroppedWithoutANote) {
         absl::StrCat(text, std::string(path) == "a.yaml" ? "unheard_of: 5\n" : "unheard_of = 5\n");
     EXPECT_THAT(Imported(added, path).notes, Contains("unheard_of is 5: there is no equivalent"));
   }
+}
+
+TEST_F(ImportedConfigTest, PicturesThatAModelEditsAreFoldersOfTheImages) {
+  const ImportedConfig imported = Imported(R"(
+config:
+  process:
+    - type: sd_trainer
+      network: {type: lora, linear: 16}
+      datasets:
+        - {folder_path: images, control_path: before}
+        - {folder_path: more, control_path_1: one, control_path_2: two, control_path_3: null}
+        - {folder_path: most, control_path: [first, second]}
+        - {folder_path: none, control_path: null}
+      model: {name_or_path: Qwen/Qwen-Image-Edit-2509, arch: qwen_image_edit_plus}
+      sample:
+        sample_every: 100
+        samples:
+          - {prompt: "a", ctrl_img_1: "1.png", ctrl_img_2: "2.png", ctrl_img_3: ""}
+          - {prompt: "b", ctrl_img: "3.png"}
+          - {prompt: "c"}
+)",
+                                           "edit.yaml");
+  const std::vector<control::TrainDataset>& datasets = imported.config.datasets;
+  ASSERT_EQ(datasets.size(), 4u);
+  EXPECT_THAT(datasets[0].control_path, ElementsAre("before"));
+  EXPECT_THAT(datasets[1].control_path, ElementsAre("one", "two"));
+  EXPECT_THAT(datasets[2].control_path, ElementsAre("first", "second"));
+  EXPECT_THAT(datasets[3].control_path, IsEmpty());
+  EXPECT_THAT(imported.config.sample.samples,
+              ElementsAre(control::TrainSamplePrompt{.prompt = "a", .ctrl_img = {"1.png", "2.png"}},
+                          control::TrainSamplePrompt{.prompt = "b", .ctrl_img = {"3.png"}}));
+  EXPECT_THAT(imported.config.sample.prompts, ElementsAre("c"));
+  EXPECT_THAT(absl::StrJoin(imported.notes, "\n"), Not(AnyOf(HasSubstr("control"), HasSubstr("ctrl"))));
+}
+
+TEST_F(ImportedConfigTest, SoAreThoseOfKohyaAndMusubi) {
+  const absl::StatusOr<ImportedConfig> imported = Import(R"(
+[general]
+resolution = [1024, 1024]
+caption_extension = ".txt"
+batch_size = 2
+[[datasets]]
+image_directory = "targets"
+control_directory = "before"
+cache_directory = "cache"
+no_resize_control = true
+[[datasets]]
+  [[datasets.subsets]]
+  image_dir = "images"
+  conditioning_data_dir = "conditions"
+)",
+                                                         "images.toml", "FLUX.1 Kontext");
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->config.datasets.size(), 2u);
+  EXPECT_EQ(imported->config.datasets[0].folder_path, "targets");
+  EXPECT_THAT(imported->config.datasets[0].control_path, ElementsAre("before"));
+  EXPECT_THAT(imported->config.datasets[0].resolution, ElementsAre(1024));
+  EXPECT_EQ(imported->config.datasets[1].folder_path, "images");
+  EXPECT_THAT(imported->config.datasets[1].control_path, ElementsAre("conditions"));
+  const std::string notes = absl::StrJoin(imported->notes, "\n");
+  EXPECT_THAT(notes, HasSubstr("datasets[0].no_resize_control is true: pictures to edit have the size"));
+  EXPECT_THAT(notes, HasSubstr("datasets[0].cache_directory is \"cache\": encoded pictures"));
+  EXPECT_THAT(notes, Not(HasSubstr("control_directory")));
 }
 
 }  // namespace

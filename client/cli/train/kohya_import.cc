@@ -62,13 +62,33 @@ class Images {
         foreign_.Note(subset + ".class_tokens",
                       "it is not used; give captions, or set trigger_word to it if the folder has none");
         foreign_.Note(subset + ".metadata_file", "captions are read from metadata.jsonl or caption files");
+        SetFolder(subset + ".conditioning_data_dir", images.control_path);
         if (!images.folder_path.empty()) datasets.push_back(std::move(images));
       }
+      ReadMusubi(name, dataset, datasets);
     }
   }
   std::optional<int64_t> batch_size() const { return batch_size_; }
 
  private:
+  // musubi-tuner has no subsets: the images are those of the dataset.
+  void ReadMusubi(const std::string& name, control::TrainDataset images, std::vector<control::TrainDataset>& datasets) {
+    SetIfRead(foreign_.Text(name + ".image_directory"), images.folder_path);
+    SetFolder(name + ".control_directory", images.control_path);
+    foreign_.Note(name + ".image_jsonl_file",
+                  "images are listed in metadata.jsonl, as file_name, text and "
+                  "control_file_names");
+    foreign_.Note(name + ".cache_directory", "encoded pictures and captions are kept in the output");
+    for (const char* size : {".no_resize_control", ".control_resolution", ".qwen_image_edit_no_resize_control"}) {
+      foreign_.Note(name + size, "pictures to edit have the size at which the model reads them in serving");
+    }
+    if (!images.folder_path.empty()) datasets.push_back(std::move(images));
+  }
+
+  void SetFolder(const std::string& key, std::vector<std::string>& folders) {
+    if (const std::optional<std::string> folder = foreign_.Text(key)) folders = {*folder};
+  }
+
   // Every key may stand at every level.
   control::TrainDataset At(const std::string& level, control::TrainDataset images) {
     const auto key = [&](const char* name) { return absl::StrCat(level, ".", name); };

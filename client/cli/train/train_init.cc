@@ -1,6 +1,7 @@
 #include "client/cli/train/train_init.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -69,10 +70,17 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
   config.output = absl::StrCat("train-", ModelName(path));
   config.seed = 42;
   config.trigger_word = options.trigger_word;
-  config.datasets = {{.folder_path = options.images, .resolution = {control::DefaultResolution(model)}}};
+  config.datasets = {{.folder_path = options.images,
+                      .control_path = options.control,
+                      .resolution = {control::DefaultResolution(model)}}};
   ASSIGN_OR_RETURN(config.network, NetworkOf(options, model));
   if (!options.steps.empty()) {
     ASSIGN_OR_RETURN(config.train.steps, ParseInteger("--steps", options.steps));
+  }
+  if (model.pictures.required && options.control.empty() &&
+      !std::filesystem::exists(std::filesystem::path(options.images) / control::kMetadata)) {
+    return absl::InvalidArgumentError(
+        "--control is missing; the model edits pictures: name a folder that has one for each image, with its name");
   }
   ASSIGN_OR_RETURN(const control::TrainingSet images, LookAtImages(config, model));
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/cli/interrupts.h"
@@ -13,6 +14,7 @@ namespace tessera::client {
 struct TrainInitOptions {
   ModelOptions model;
   std::string images;
+  std::vector<std::string> control;  // folders with the pictures that the model edits
   std::string output;
   std::string trigger_word;
   std::string type;

@@ -13,8 +13,6 @@
 namespace tessera::client {
 namespace {
 
-int64_t AreaOf(const control::Bucket& bucket) { return int64_t{bucket.width} * bucket.height; }
-
 boost::json::value Known(double number) {
   if (number > 0) return number;
   return nullptr;
@@ -23,10 +21,10 @@ boost::json::value Known(double number) {
 double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 uint64_t SavedBySequenceParallel(control::TrainConfig config, const control::ModelDescription& model,
-                                 const control::Bucket& bucket) {
+                                 const control::LargestSample& sample) {
   const auto activations = [&](bool sequence_parallel) {
     config.parallelism.sequence_parallel = sequence_parallel;
-    return control::PredictMemory(config, model, bucket).activations;
+    return control::PredictMemory(config, model, sample).activations;
   };
   return activations(false) - activations(true);
 }
@@ -51,12 +49,13 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
   const auto waits =
       static_cast<double>(config.parallelism.pipe - 1);  // idle turns, of (micro-batches + idle turns) in total
   plan.stages_idle = waits / (waits + static_cast<double>(config.train.gradient_accumulation_steps));
-  plan.largest = *std::ranges::max_element(set.buckets, {}, AreaOf);
+  plan.largest = control::LargestSampleOf(set, model);
   plan.memory = control::PredictMemory(config, model, plan.largest);
   plan.sequence_parallel_saves = SavedBySequenceParallel(config, model, plan.largest);
   if (model.transformer.known()) {
-    const control::ImageSize size = {.height = plan.largest.height, .width = plan.largest.width};
-    const double forward = control::StepFlops(model.cost, {.size = size, .text_tokens = model.cost.text_tokens});
+    const control::ImageSize size = {.height = plan.largest.bucket.height, .width = plan.largest.bucket.width};
+    const int64_t text_tokens = model.cost.text_tokens + plan.largest.control_tokens;
+    const double forward = control::StepFlops(model.cost, {.size = size, .text_tokens = text_tokens});
     const int backward = config.network.type == control::NetworkType::kFull ? 2 : 1;
     plan.step_flops =
         forward * (1 + backward + (config.train.gradient_checkpointing ? 1 : 0)) * static_cast<double>(of_a_step);
@@ -129,7 +128,7 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
   std::printf(
       "memory         %.2f GiB on the rank that needs most, at %s: weights %.2f, adapter %.2f, gradients %.2f, "
       "optimizer %.2f, activations %.2f\n",
-      Gib(memory.total()), control::BucketText(plan.largest).c_str(), Gib(memory.weights), Gib(memory.adapter),
+      Gib(memory.total()), control::BucketText(plan.largest.bucket).c_str(), Gib(memory.weights), Gib(memory.adapter),
       Gib(memory.gradients), Gib(memory.optimizer), Gib(memory.activations));
   if (plan.sequence_parallel_saves > 0) {
     std::printf("activations    parallelism.sequence_parallel %s %.2f GiB of them\n",

@@ -28,11 +28,11 @@ struct TrainingPlan {
   int64_t images_of_a_rank = 1;  // in one pass of a replica
   // The share of a step during which each pipeline stage is idle, if all stages take equally long.
   double stages_idle = 0;
-  control::Bucket largest;         // largest by area
-  control::TrainingMemory memory;  // of the rank that needs most, for the largest bucket
+  control::LargestSample largest;
+  control::TrainingMemory memory;  // of the rank that needs most, for the largest samples
   // How much smaller its activations are with parallelism.sequence_parallel; 0: there is one tensor rank.
   uint64_t sequence_parallel_saves = 0;
-  // Operations of a step over all ranks at the largest bucket: the forward pass counts once, the backward pass twice,
+  // Operations of a step of the largest samples over all ranks: the forward pass counts once, the backward pass twice,
   // or once if the weights are frozen, and recomputation once more. 0: the model's shape is unknown.
   double step_flops = 0;
   // Size of one rank's products: image tokens of a pass, and features. 0: the model's shape is unknown.

@@ -12,8 +12,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
 #include "base/time/steady_time.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/output/contact_sheet.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
@@ -26,6 +28,7 @@
 #include "control/host/device.h"
 #include "control/model/model_description.h"
 #include "control/parameters/load_parameters.h"
+#include "control/pictures/picture_input.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
@@ -75,13 +78,14 @@ class TrainingRun {
     load_.quantize = config_.train.quantize;
     load_.blocks_to_swap = static_cast<int32_t>(config_.train.blocks_to_swap);
     RETURN_IF_ERROR(Describe());
+    ASSIGN_OR_RETURN(const std::vector<control::JobParameters> samples, Samples());
     if (options_.dry_run) return PrintThePlan();
+    RETURN_IF_ERROR(CheckNames());
     RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(config_.output + "/checkpoint")));
     if (!config_.publish.name.empty()) {
       ASSIGN_OR_RETURN(publisher_, AdapterPublisher::Create(config_.publish));
     }
     RETURN_IF_ERROR(StartSession());
-    ASSIGN_OR_RETURN(const std::vector<control::JobParameters> samples, Samples());
     ASSIGN_OR_RETURN(const control::Loaded loaded, At(Stage::kModel, session_->Load(load_)));
     ASSIGN_OR_RETURN(const control::TrainingStarted started,
                      Explained(session_->group().Call(control::TrainingStart{
@@ -131,6 +135,13 @@ class TrainingRun {
     RETURN_IF_ERROR(control::CheckPredictionType(config_, description_));
     RETURN_IF_ERROR(control::CheckTargetModules(config_, description_));
     return parallel::CheckLayout(LayoutOf(config_), server::LayoutModelOf(description_, load_.dtype));
+  }
+
+  // The pictures themselves are read by the workers, when the model is loaded.
+  absl::Status CheckNames() const {
+    const control::DatasetOptions options = control::DatasetOptionsOf(config_, description_);
+    ASSIGN_OR_RETURN(const control::DatasetListing listing, control::DatasetListing::Create(options));
+    return listing.CheckNames();
   }
 
   absl::StatusOr<ExitCode> PrintThePlan() {
@@ -185,21 +196,50 @@ class TrainingRun {
   }
 
   // Returns the jobs for the configured sample prompts.
-  absl::StatusOr<std::vector<control::JobParameters>> Samples() const {
+  absl::StatusOr<std::vector<control::JobParameters>> Samples() {
     std::vector<control::JobParameters> jobs;
     const control::TrainSample& sample = config_.sample;
     if (sample.sample_every == 0) return jobs;
     for (const std::string& prompt : sample.prompts) {
-      server::ImageRequest request = {.prompt = prompt, .seed = static_cast<uint64_t>(sample.seed)};
-      RETURN_IF_ERROR(server::Named(server::TakePromptTags({}, request), server::FieldNames::kCommandLine));
-      if (sample.steps > 0) request.steps = sample.steps;
-      if (sample.width > 0) request.width = sample.width;
-      if (sample.height > 0) request.height = sample.height;
-      if (sample.guidance_scale >= 0) request.guidance_scale = sample.guidance_scale;
-      ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
+      ASSIGN_OR_RETURN(control::JobParameters job, SampleOf({.prompt = prompt, .ctrl_img = {}}));
+      jobs.push_back(std::move(job));
+    }
+    for (const control::TrainSamplePrompt& prompt : sample.samples) {
+      ASSIGN_OR_RETURN(control::JobParameters job, SampleOf(prompt));
       jobs.push_back(std::move(job));
     }
     return jobs;
+  }
+
+  absl::StatusOr<control::JobParameters> SampleOf(const control::TrainSamplePrompt& prompt) {
+    const control::TrainSample& sample = config_.sample;
+    const control::PictureRules& rules = description_.pictures;
+    if (prompt.ctrl_img.empty() && rules.required) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the prompt ", base::QuotedValue(prompt.prompt),
+          " of sample has no picture, and the model edits pictures; "
+          "give it as sample.samples: [{prompt: TEXT, ctrl_img: [FILE]}], or set sample.sample_every to 0"));
+    }
+    if (!prompt.ctrl_img.empty() && rules.use != control::PictureInput::kReference) {
+      return absl::InvalidArgumentError(absl::StrCat("the prompt ", base::QuotedValue(prompt.prompt),
+                                                     " of sample has ctrl_img, and the model looks at no pictures; "
+                                                     "remove it"));
+    }
+    server::ImageRequest request = {.prompt = prompt.prompt, .seed = static_cast<uint64_t>(sample.seed)};
+    RETURN_IF_ERROR(server::Named(server::TakePromptTags({}, request), server::FieldNames::kCommandLine));
+    if (sample.steps > 0) request.steps = sample.steps;
+    if (sample.width > 0) request.width = sample.width;
+    if (sample.height > 0) request.height = sample.height;
+    if (sample.guidance_scale >= 0) request.guidance_scale = sample.guidance_scale;
+    ASSIGN_OR_RETURN(GivenPictures given,
+                     pictures_.Read({.images = prompt.ctrl_img, .mask = "", .strength = ""}, rules));
+    server::SetSizeLike(given.images, /*has_mask=*/false, description_, request);
+    ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
+    if (!given.images.empty()) picture_key_ = PictureKey();
+    job.images = std::move(given.images);
+    job.strength = given.strength;
+    RETURN_IF_ERROR(control::CheckPictures(job, rules));
+    return job;
   }
 
   absl::Status Prepare(TrainingReporter& progress) {
@@ -273,12 +313,13 @@ class TrainingRun {
     std::optional<ContactSheet> grid;
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSIGN_OR_RETURN(const WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(samples[i], {})));
-      ASSIGN_OR_RETURN(const std::string text, server::FormatParameters(server::MetadataOf(
-                                                   samples[i], {.sampler = picture.started.sampler,
-                                                                .model_name = ModelName(load_.model),
-                                                                .model = description_,
-                                                                .placement = load_,
-                                                                .layout = session_->group().layout()})));
+      ASSIGN_OR_RETURN(const std::string text,
+                       server::FormatParameters(server::MetadataOf(samples[i], {.sampler = picture.started.sampler,
+                                                                                .model_name = ModelName(load_.model),
+                                                                                .model = description_,
+                                                                                .placement = load_,
+                                                                                .layout = session_->group().layout(),
+                                                                                .picture_key = picture_key_})));
       if (!grid) {
         grid =
             ContactSheet::Square(static_cast<int>(samples.size()), std::max(picture.image.width, picture.image.height));
@@ -361,6 +402,8 @@ class TrainingRun {
   control::TrainConfig config_;
   control::LoadParameters load_;
   control::ModelDescription description_;
+  PictureFiles pictures_{{.parent = "", .image = "sample.samples: ctrl_img"}};  // those of samples
+  std::string picture_key_;                                                     // of their names in metadata
   std::unique_ptr<WorkerSession> session_;
   std::unique_ptr<TrainingLog> log_;
   std::string checkpoint_;                       // the newest complete one; empty: none
