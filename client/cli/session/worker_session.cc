@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
 #include "server/api/field_checks.h"
 #include "server/verification/certificate.h"
