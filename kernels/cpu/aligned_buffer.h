@@ -1,6 +1,7 @@
 // AlignedBuffer owns uninitialised memory aligned to 64 bytes, as the kernels require.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <new>
 

@@ -15,6 +15,7 @@ namespace {
 // Columns of the weight that are widened together. A multiple of every form's block and of the parts in which any
 // kernel packs the depth.
 constexpr int64_t kWideColumns = 512;
+constexpr int64_t kRowsAhead = 4;
 constexpr int64_t kWideStride = kWideColumns + 32;  // rows whole pages apart would compete for few lines of the cache
 
 // The most memory for rows of x as the kernels multiply them. More rows are multiplied one part after another, each
@@ -40,13 +41,23 @@ class PanelPacker {
     const int64_t first = panel * kernels_.columns, columns = std::min(kernels_.columns, out_ - first);
     for (int64_t k = 0; k < rows_.columns; k += kWideColumns) {
       const int64_t depth = std::min(kWideColumns, rows_.columns - k);
-      for (int64_t c = 0; c < columns; ++c) Widen(RunOf(rows_, first + c, k, depth), c * kWideStride);
+      for (int64_t c = 0; c < columns; ++c) {
+        Prefetch(first + c + kRowsAhead, k, depth);
+        Widen(RunOf(rows_, first + c, k, depth), c * kWideStride);
+      }
       kernels_.pack({.data = wide_.get(), .depth_stride = 1, .column_stride = kWideStride, .columns = columns}, depth,
                     static_cast<char*>(to) + kernels_.panel_bytes(k));
     }
   }
 
  private:
+  // The processor does not foresee that the next row's part follows.
+  void Prefetch(int64_t row, int64_t k, int64_t depth) const {
+    if (row >= out_) return;
+    const uint8_t* bytes = RunOf(rows_, row, k, depth).bytes;
+    for (int64_t i = 0; i < RowBytes(rows_.type, depth); i += 64) __builtin_prefetch(bytes + i);
+  }
+
   void Widen(const QuantRun& run, int64_t at) const {
     switch (element_) {
       case ProductElement::kBf16:
