@@ -5,10 +5,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "base/fields/enum_names.h"
 #include "base/fields/field_error.h"
 #include "control/parameters/job_parameters.h"
-#include "control/parameters/placement.h"
 #include "control/pictures/reference_size.h"
 
 namespace tessera::control {
@@ -39,15 +37,6 @@ absl::Status CheckRules(const ModelDescription& model) {
                               absl::StrCat(" has ", blocks, " blocks, and the model has ", model.blocks));
   }
   return absl::OkStatus();
-}
-
-std::string StorageText(const ModelDescription& model, WeightStorage storage) {
-  if (storage == WeightStorage::kBf16) return "";
-  if (storage != WeightStorage::kStored) return base::EnumName(storage);
-  for (const ModelComponent& component : model.components) {
-    if (component.role == ComponentRole::kTransformer) return component.quantization;
-  }
-  return "";
 }
 
 uint64_t ParametersOf(const ModelDescription& model, ComponentRole role) {

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
-#include "control/parameters/placement.h"
 #include "control/training/config.h"
 
 namespace tessera::control {
@@ -34,7 +33,10 @@ absl::Status CheckDistillation(const TrainConfig& config, const ModelDescription
 }
 
 absl::Status CheckStorage(const TrainConfig& config, const ModelDescription& model) {
-  const std::string storage = StorageText(model, WeightStorage::kStored);
+  std::string storage;
+  for (const ModelComponent& component : model.components) {
+    if (component.role == ComponentRole::kTransformer) storage = component.quantization;
+  }
   if (config.network.type != NetworkType::kFull || storage.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model has weights in ", storage,
                                                  ", which full fine-tuning cannot change; train the model's files in "

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/layers/eight_bit_product.h"
+#include "kernels/ops.h"
 #include "models/loading/eight_bits.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/tensor_bytes.h"
@@ -84,7 +84,8 @@ TEST(EightBitsTest, AProductIsThatOfTheDequantisedWeightAndKeepsNoCopyOfIt) {
   const at::Tensor x = Random({2, 3, 4}, 4).requires_grad_(true);
   const TensorBytes bytes;
   const int64_t before = bytes.now();
-  const at::Tensor y = EightBitProduct(x, values, scales, bias);
+  const at::Tensor y = kernels::QuantProduct(
+      x, {.type = kernels::QuantType::kInt8, .values = values, .scales = scales, .table = {}, .in = 4}, bias);
   EXPECT_EQ(bytes.now() - before, static_cast<int64_t>(y.nbytes()));
   EXPECT_LT((y - (at::matmul(x, weight.t()) + bias)).abs().max().item<double>(), 1e-14);
   y.backward(g);

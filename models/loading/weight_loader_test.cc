@@ -10,7 +10,6 @@
 
 #include "kernels/ops.h"
 #include "models/layers/linear.h"
-#include "models/loading/eight_bits.h"
 #include "parallel/rank_groups.h"
 
 namespace tessera::models {
@@ -61,7 +60,8 @@ class WeightLoaderTest : public testing::Test {
 
   // Writes a matrix [2, 4] in int8 with a scale for each row.
   void WriteEightBits() const {
-    Write({{"w.weight", "I8", "[2,4]", {1, 2, 3, 4, -1, -2, -3, -4}}, {"w.weight_scale", "F32", "[2,1]", Floats({0.5, 2})}});
+    Write({{"w.weight", "I8", "[2,4]", {1, 2, 3, 4, -1, -2, -3, -4}},
+           {"w.weight_scale", "F32", "[2,1]", Floats({0.5, 2})}});
   }
 
   std::filesystem::path folder_;
@@ -225,8 +225,11 @@ TEST_F(WeightLoaderTest, QuantizesPlainWeights) {
   for (int i = 0; i < 64; ++i) values.push_back(std::sin(static_cast<float>(i)));
   Write({{"w.weight", "F32", "[2,32]", Floats(values)}, {"v.weight", "F32", "[1,2]", Floats({1, 2})}});
   const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
-  for (const auto storage : {control::WeightStorage::kFp8, control::WeightStorage::kInt8, control::WeightStorage::kQ8_0}) {
-    ParamTable table(at::kFloat, at::kCPU, {}, InStorage(storage));
+  using kernels::QuantType;
+  for (const QuantType type : {QuantType::kF8E4M3, QuantType::kInt8, QuantType::kQ8_0}) {
+    ParamTable table(at::kFloat, at::kCPU, {}, [type](const ParamSpec& spec) -> std::optional<QuantForm> {
+      return spec.shape[1] % kernels::BlockOf(type).values == 0 ? std::optional(QuantForm{.type = type}) : std::nullopt;
+    });
     const auto product = table.AddProduct({{.name = "w.weight", .shape = {2, 32}}});
     table.AddProduct({{.name = "v.weight", .shape = {1, 2}}});
     ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
@@ -236,16 +239,17 @@ TEST_F(WeightLoaderTest, QuantizesPlainWeights) {
     const at::Tensor expected = at::tensor(values).view({2, 32});
     const double error = (wide - expected).abs().max().item<double>();
     EXPECT_GT(error, 0);
-    EXPECT_LT(error, storage == control::WeightStorage::kFp8 ? 0.04 : 0.005);
+    EXPECT_LT(error, type == QuantType::kF8E4M3 ? 0.04 : 0.005);
     // Two columns are no block of 32.
-    EXPECT_EQ(table.params()[1].form.has_value(), storage != control::WeightStorage::kQ8_0);
+    EXPECT_EQ(table.params()[1].form.has_value(), type != QuantType::kQ8_0);
   }
 }
 
 TEST_F(WeightLoaderTest, RefusesRanksThatWouldCutABlock) {
   Write({{"w.weight", "F32", "[1,32]", Floats(std::vector<float>(32, 1))}});
   const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
-  ParamTable table(at::kFloat, at::kCPU, {.tensor = {.rank = 0, .size = 2}}, InStorage(control::WeightStorage::kQ8_0));
+  ParamTable table(at::kFloat, at::kCPU, {.tensor = {.rank = 0, .size = 2}},
+                   [](const ParamSpec&) { return QuantForm{.type = kernels::QuantType::kQ8_0}; });
   table.AddProduct({{.name = "w.weight", .shape = {1, 32}, .role = LinearRole::kRow}});
   EXPECT_THAT(std::string(LoadWeights(folder, table, "part").message()),
               HasSubstr("tensor=2 divides the 32 columns of w.weight within a block of Q8_0"));

@@ -15,7 +15,7 @@
 #include "base/files/file.h"
 #include "base/json/json_writer.h"
 #include "base/macros/status_macros.h"
-#include "base/text/path_text.h"
+#include "base/paths/path_text.h"
 #include "base/text/utf8.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/weights/gguf.h"

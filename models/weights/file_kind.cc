@@ -14,7 +14,7 @@
 #include "base/files/file.h"
 #include "base/files/git_lfs.h"
 #include "base/macros/status_macros.h"
-#include "base/text/path_text.h"
+#include "base/paths/path_text.h"
 #include "control/model/pipelines.h"
 #include "models/weights/gguf.h"
 #include "models/weights/known_parts.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/text/path_text.h"
+#include "base/paths/path_text.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 

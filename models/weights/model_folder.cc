@@ -12,10 +12,11 @@
 #include "base/files/path_state.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
+#include "base/paths/path_text.h"
 #include "base/text/hub_name.h"
-#include "base/text/path_text.h"
 #include "control/model/component_role.h"
 #include "control/model/pipelines.h"
+#include "control/parameters/component_files.h"
 #include "models/keymaps/key_map.h"
 #include "models/weights/file_kind.h"
 

@@ -11,13 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
-#include "control/parameters/component_files.h"
 #include "models/weights/single_model.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera::control {
+struct ComponentFiles;
 enum class ComponentRole;
-}
+}  // namespace tessera::control
 
 namespace tessera::models {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/text/path_text.h"
+#include "base/paths/path_text.h"
 #include "models/weights/config_from_shapes.h"
 
 namespace tessera::models {

@@ -14,7 +14,8 @@
 #include "base/files/path_state.h"
 #include "base/json/json_writer.h"
 #include "base/macros/status_macros.h"
-#include "base/text/path_text.h"
+#include "base/paths/path_text.h"
+#include "control/parameters/component_files.h"
 #include "models/weights/config_from_shapes.h"
 #include "models/weights/published_pipelines.h"
 

@@ -14,8 +14,11 @@
 
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
-#include "control/parameters/component_files.h"
 #include "models/weights/file_kind.h"
+
+namespace tessera::control {
+struct ComponentFiles;
+}
 
 namespace tessera::models {
 

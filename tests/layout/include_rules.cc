@@ -61,8 +61,8 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
        {"models", "models/adapters/plan", "models/keymaps", "models/weights", "control", "parallel", "parallel/segment",
         "parallel/plan", "kernels", "kernels/quantized", "base"}},
       {"runtime",
-       {"runtime", "models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment",
-        "parallel/plan", "kernels", "kernels/quantized", "base"}},
+       {"runtime", "models", "models/adapters/plan", "models/keymaps", "models/weights", "control", "parallel",
+        "parallel/segment", "parallel/plan", "kernels", "kernels/quantized", "base"}},
       {"server",
        {"server", "models/adapters/plan", "control", "parallel/remote", "parallel/segment", "parallel/plan", "base"}},
       // It is installed without the rest, for other programs.

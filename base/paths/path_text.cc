@@ -1,4 +1,4 @@
-#include "base/text/path_text.h"
+#include "base/paths/path_text.h"
 
 #include <algorithm>
 #include <cstring>
