@@ -65,8 +65,8 @@ bool IsMatrix(const std::string& name, const WeightLocation& location) {
 }
 
 // Returns the bytes of the weight in the storage of the request; nothing if it is plain.
-std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location,
-                                  control::ComponentRole role, const LoadRequest& request) {
+std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location, control::ComponentRole role,
+                                  const LoadRequest& request) {
   const bool keeps = role == control::ComponentRole::kTransformer || role == control::ComponentRole::kTextEncoder;
   if (request.quantize || !keeps || !IsMatrix(name, location)) return std::nullopt;
   const std::vector<int64_t>& shape = location.tensor.shape;
@@ -170,8 +170,8 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const control::ComponentPlacement placement = PlacementOf(component.role, request);
     const bool transformer = component.role == control::ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
-    const bool streamed = transformer && request.placement.stream_blocks &&
-                          Sum(component.block_parameters, component.packed.block) > 0;
+    const bool streamed =
+        transformer && request.placement.stream_blocks && Sum(component.block_parameters, component.packed.block) > 0;
     const bool sharded = placement == control::ComponentPlacement::kSharded && request.ranks > 1;
     const auto [parameters, transient] = InMemoryOf({.all = component.parameters,
                                                      .block = component.block_parameters,
@@ -373,8 +373,8 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
       [&](const LoadPlan& a, const LoadPlan& b) { return available.Shortage(a) < available.Shortage(b); });
   const std::vector<std::string> options = Options(plan.request, least.request);
   advice =
-      absl::StrCat("\nno choice of --dtype, --text-encoders and --autoencoder is enough: ", Need(least), " are needed at least",
-                   options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
+      absl::StrCat("\nno choice of --dtype, --text-encoders and --autoencoder is enough: ", Need(least),
+                   " are needed at least", options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
   LoadRequest streamed = least.request;
   streamed.placement.stream_blocks = true;
   const LoadPlan last_resort = Plan(plan.components, streamed);
@@ -396,7 +396,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
     std::map<std::string, int64_t> blocks, packed_blocks;  // of each block; "" for what is outside all blocks
-    std::map<std::string, int64_t> allocations;  // of the tensors that can wait
+    std::map<std::string, int64_t> allocations;            // of the tensors that can wait
     for (const auto& [tensor_name, location] : weights.tensors()) {
       if (encoder && IsOfALargerModel(tensor_name, folder.HasComponent("processor"))) continue;
       const StoredTensor& tensor = location.tensor;

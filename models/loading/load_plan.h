@@ -98,7 +98,8 @@ LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& h
 
 // Returns OK if the peaks fit into the available memory, to the byte (device memory only if it is known). Otherwise
 // returns ResourceExhausted with a table of the components and every minimal change of --dtype, --text-encoders and
-// --autoencoder under which the same folder fits; if there is none, the message says how much memory is needed at least.
+// --autoencoder under which the same folder fits; if there is none, the message says how much memory is needed at
+// least.
 absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available);
 
 }  // namespace tessera::models

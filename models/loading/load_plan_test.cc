@@ -413,8 +413,9 @@ TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --autoencoder unload"));
   const int64_t both_unloaded = encoders_unloaded - kVaeBytes;
   EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --autoencoder unload"));
-  EXPECT_THAT(Advised(Check(plan, both_unloaded - 1)),
-              ElementsAre(HasSubstr("--text-encoders unload --autoencoder unload --stream-blocks, which reads every block")));
+  EXPECT_THAT(
+      Advised(Check(plan, both_unloaded - 1)),
+      ElementsAre(HasSubstr("--text-encoders unload --autoencoder unload --stream-blocks, which reads every block")));
 }
 
 TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
@@ -601,8 +602,9 @@ TEST(LoadPlan, AModulationIsKnownByItsName) {
 
 TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 12 * kGiB).message());
-  EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --autoencoder unload --dtype bf16 --stream-blocks, "
-                                 "which reads every block from its file at every step: "));
+  EXPECT_THAT(message,
+              HasSubstr("\nit fits with --text-encoders unload --autoencoder unload --dtype bf16 --stream-blocks, "
+                        "which reads every block from its file at every step: "));
   EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), 32 * kGiB).message()),
               Not(HasSubstr("--stream-blocks")));
   EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), kGiB).message()),

@@ -139,7 +139,8 @@ void ShardedWeights::Gather(const Part& part, const Message& message) {
       const at::Tensor place =
           RowsOf(param, rank, ranks_.size()).Of(param.View(part.storages[message.storage_of[i]].values));
       place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
-      if (base::Planted("sharded_scales_lost") && all.scalar_type() == at::kFloat && rank != ranks_.rank()) place.zero_();
+      if (base::Planted("sharded_scales_lost") && all.scalar_type() == at::kFloat && rank != ranks_.rank())
+        place.zero_();
       first += place.numel();
     }
   }

@@ -145,7 +145,8 @@ class TurnsOfLoad {
       const bool is_packed = location.quantization != nullptr;
       if (is_packed && location.is_flat) {
         AddFlat(param, location);
-      } else if (is_packed != param.form.has_value() || (is_packed && !IsSameForm(*param.form, *location.quantization))) {
+      } else if (is_packed != param.form.has_value() ||
+                 (is_packed && !IsSameForm(*param.form, *location.quantization))) {
         AddConvertedRows(param, location);
       } else if (param.spec.last_frame) {
         AddLastSlices(param, location);
@@ -202,7 +203,8 @@ class TurnsOfLoad {
 
   // Adds a range of columns of all rows: whole rows are read and packed before they are copied further.
   void AddColumns(const Param& param, const WeightFolder::Location& location) {
-    const int64_t columns = param.spec.shape[1], rows = param.spec.shape[0], row_bytes = StoredRowBytes(param, location);
+    const int64_t columns = param.spec.shape[1], rows = param.spec.shape[0],
+                  row_bytes = StoredRowBytes(param, location);
     // The bytes before a column.
     const auto at = [&](int64_t column) {
       return param.form ? kernels::RowBytes(param.form->type, column) : column * ElementBytes(location);
@@ -234,7 +236,12 @@ class TurnsOfLoad {
       for (int64_t begin = 0; begin < run.count; begin += step) {
         const int64_t count = std::min(step, run.count - begin), row = run.begin + begin;
         Add({.location = &location, .offset = row * row_bytes, .rows = count, .row_bytes = row_bytes},
-            {.param = &param, .location = &location, .is_converted = true, .row = row, .to = to + begin, .count = count});
+            {.param = &param,
+             .location = &location,
+             .is_converted = true,
+             .row = row,
+             .to = to + begin,
+             .count = count});
       }
       to += run.count;
     }
@@ -336,18 +343,19 @@ absl::StatusOr<at::Tensor> Widened(const WeightFolder& folder, const Placement& 
   const Quantization& quantization = *location.quantization;
   const ParamSpec& spec = placement.param->spec;
   const int64_t rows = spec.shape.empty() ? 1 : spec.shape[0], columns = Columns(spec);
-  const int64_t read_rows = location.is_flat ? 1 : placement.count, read_columns = location.is_flat ? rows * columns : columns;
+  const int64_t read_rows = location.is_flat ? 1 : placement.count,
+                read_columns = location.is_flat ? rows * columns : columns;
   std::vector<float> scales(static_cast<size_t>(read_rows * ScalesPerRow(location, read_columns)));
   if (!scales.empty()) RETURN_IF_ERROR(folder.ReadScales(location, placement.row, read_rows, read_columns, scales));
   const at::Tensor wide = at::empty({location.is_flat ? rows : read_rows, columns}, at::kFloat);
   kernels::cpu::WidenRows({.type = quantization.type,
-                      .bytes = static_cast<const std::byte*>(bytes.const_data_ptr()),
-                      .row_bytes = placement.bytes / read_rows,
-                      .columns = read_columns,
-                      .scales = scales.empty() ? nullptr : scales.data(),
-                      .scale_block = quantization.scale_block,
-                      .table = quantization.table.empty() ? nullptr : quantization.table.data()},
-                     0, read_rows, wide.mutable_data_ptr<float>());
+                           .bytes = static_cast<const std::byte*>(bytes.const_data_ptr()),
+                           .row_bytes = placement.bytes / read_rows,
+                           .columns = read_columns,
+                           .scales = scales.empty() ? nullptr : scales.data(),
+                           .scale_block = quantization.scale_block,
+                           .table = quantization.table.empty() ? nullptr : quantization.table.data()},
+                          0, read_rows, wide.mutable_data_ptr<float>());
   return wide;
 }
 
@@ -453,10 +461,10 @@ absl::Status CheckCuts(std::span<const Param> params, const TensorShard& shard) 
     if (!param.form || param.spec.role != LinearRole::kRow || shard.size == 1) continue;
     for (const ChannelRange& run : shard.ranges(param.spec.shape[1], param.spec.parts)) {
       if (param.form->can_cut_at(run.begin) && param.form->can_cut_at(run.begin + run.count)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor=", shard.size, " divides the ", param.spec.shape[1], " columns of ", param.spec.name,
-                       " within a block of ", std::string(kernels::QuantTypeName(param.form->type)),
-                       "; use another degree, or --weights bf16"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor=", shard.size, " divides the ", param.spec.shape[1],
+                                                     " columns of ", param.spec.name, " within a block of ",
+                                                     std::string(kernels::QuantTypeName(param.form->type)),
+                                                     "; use another degree, or --weights bf16"));
     }
   }
   return absl::OkStatus();
@@ -555,8 +563,9 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
     if (location == nullptr) {
       if (param.spec.is_identity_if_missing) continue;
       const std::optional<std::string> name = folder.NameInFile(param.spec.name);
-      missing.push_back(absl::StrCat(param.spec.name, " ", Shape(param.spec.shape),
-                                     name && *name != param.spec.name ? absl::StrCat(", in ", *name, " of the file") : ""));
+      missing.push_back(
+          absl::StrCat(param.spec.name, " ", Shape(param.spec.shape),
+                       name && *name != param.spec.name ? absl::StrCat(", in ", *name, " of the file") : ""));
     } else if (location->tensor.shape != param.spec.shape) {
       misshapen.push_back(absl::StrCat(param.spec.name, ": ", Shape(location->tensor.shape), " in the file, ",
                                        Shape(param.spec.shape), " by the configuration"));

@@ -15,12 +15,12 @@ namespace tessera::models {
 // Returns the LibTorch dtype that stores the same numbers; nothing for types that LibTorch lacks or no model here uses.
 std::optional<at::ScalarType> TorchType(StoredType type);
 
-// Translates the names of a single file to those of the table's parameters, which must be the whole component's. Returns
-// the errors of WeightFolder::Name. Nothing happens to a folder whose names are those already.
+// Translates the names of a single file to those of the table's parameters, which must be the whole component's.
+// Returns the errors of WeightFolder::Name. Nothing happens to a folder whose names are those already.
 absl::Status NameWeights(WeightFolder& folder, const ParamTable& table);
 
-// Returns the form in which a stored product stays in memory: as it is stored if rows are whole blocks; nothing if it is
-// plain. For ParamTable; `folder` outlives the function.
+// Returns the form in which a stored product stays in memory: as it is stored if rows are whole blocks; nothing if it
+// is plain. For ParamTable; `folder` outlives the function.
 ParamTable::FormOf StoredForms(const WeightFolder& folder);
 
 // Returns the names of the folder's tensors that the table does not use. A text encoder's file may hold the larger

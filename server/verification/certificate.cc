@@ -149,9 +149,9 @@ std::string CertificateFolder::DefaultPath() {
 
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
   base::Sha256 digest;
-  for (const std::string* part :
-       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.storage, &subject.build, &subject.plugin,
-        &subject.libraries, &subject.gpu, &subject.driver, &subject.cudnn, &subject.nccl, &subject.communicator}) {
+  for (const std::string* part : {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype,
+                                  &subject.storage, &subject.build, &subject.plugin, &subject.libraries, &subject.gpu,
+                                  &subject.driver, &subject.cudnn, &subject.nccl, &subject.communicator}) {
     digest.UpdatePart(*part);
   }
   return absl::StrCat(path_, "/", digest.Finish().substr(0, 32), ".json");

@@ -48,8 +48,8 @@ struct Canary {
   int32_t worst_step = 0;       // 1, 2, …: step whose error is largest relative to its bound; 0: before the first
   std::optional<double> psnr;   // of the images in dB; absent for equal images
   std::optional<double> drift;  // relative error of the last latents, for layouts with stale steps
-  // The same of weights that were quantized while they were loaded, against the weights as they are stored, and the PSNR
-  // of the images in dB (absent for equal images).
+  // The same of weights that were quantized while they were loaded, against the weights as they are stored, and the
+  // PSNR of the images in dB (absent for equal images).
   std::optional<double> storage_drift, storage_psnr;
 
   bool passed() const { return worst_relative_error <= bound; }  // false for NaN

@@ -67,9 +67,10 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   for (std::string CertificateSubject::*part :
        {&CertificateSubject::model_digest, &CertificateSubject::layout, &CertificateSubject::device,
-        &CertificateSubject::dtype, &CertificateSubject::storage, &CertificateSubject::build, &CertificateSubject::plugin,
-        &CertificateSubject::libraries, &CertificateSubject::gpu, &CertificateSubject::driver,
-        &CertificateSubject::cudnn, &CertificateSubject::nccl, &CertificateSubject::communicator}) {
+        &CertificateSubject::dtype, &CertificateSubject::storage, &CertificateSubject::build,
+        &CertificateSubject::plugin, &CertificateSubject::libraries, &CertificateSubject::gpu,
+        &CertificateSubject::driver, &CertificateSubject::cudnn, &CertificateSubject::nccl,
+        &CertificateSubject::communicator}) {
     CertificateSubject other = Example().subject;
     other.*part += 'x';
     EXPECT_EQ(folder.Find(other).status().code(), absl::StatusCode::kNotFound);

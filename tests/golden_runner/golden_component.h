@@ -13,15 +13,16 @@
 
 namespace tessera::golden {
 
-// Opens the weights of a component: of a folder, or of a single file in which `config_path` says what is looked for. The
-// configuration's folder has the component's name.
+// Opens the weights of a component: of a folder, or of a single file in which `config_path` says what is looked for.
+// The configuration's folder has the component's name.
 inline absl::StatusOr<models::WeightFolder> OpenWeights(const std::string& path, const std::string& config_path) {
   if (std::filesystem::is_directory(path)) return models::WeightFolder::Open(path, path);
   ASSIGN_OR_RETURN(const base::ConfigReader config, base::ConfigReader::FromFile(config_path, "config.json"));
   const base::Json* name = config.json().Find("_class_name");
   const base::Json* architectures = config.json().Find("architectures");
   if (name == nullptr && architectures != nullptr) name = &architectures->items().front();
-  if (name == nullptr || name->AsString() == nullptr) return absl::InvalidArgumentError("the configuration names no class");
+  if (name == nullptr || name->AsString() == nullptr)
+    return absl::InvalidArgumentError("the configuration names no class");
   const std::string component = std::filesystem::path(config_path).parent_path().filename().string();
   return models::OpenWeightFile(path, component, *name->AsString(), config.json());
 }

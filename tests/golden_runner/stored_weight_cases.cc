@@ -1,5 +1,5 @@
-// Runs the cases of weights in the files that users have: single checkpoints, GGUF files, folders packed by bitsandbytes,
-// and files that must be refused.
+// Runs the cases of weights in the files that users have: single checkpoints, GGUF files, folders packed by
+// bitsandbytes, and files that must be refused.
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -80,8 +80,8 @@ absl::StatusOr<at::Tensor> ReadWeight(const models::WeightFolder& weights, const
 // Four numbers that tell a tensor from every other one.
 at::Tensor Fingerprint(const at::Tensor& weight) {
   const at::Tensor flat = weight.flatten(), j = at::arange(flat.numel(), at::kDouble);
-  return at::stack({flat.norm(), (flat * at::cos(0.01 * j)).sum(), (flat * at::cos(0.0371 * j + 1)).sum(),
-                    flat.abs().max()});
+  return at::stack(
+      {flat.norm(), (flat * at::cos(0.01 * j)).sum(), (flat * at::cos(0.0371 * j + 1)).sum(), flat.abs().max()});
 }
 
 // Compares the names and values of all weights.
@@ -97,7 +97,8 @@ absl::Status CompareWeights(const Part& part, const models::ParamTable& table, b
     const auto found = weights.tensors().find(name);
     if (found != weights.tensors().end()) return ReadWeight(weights, found->second);
     for (const models::Param& param : table.params()) {
-      if (param.spec.name == name && param.spec.is_identity_if_missing) return at::eye(param.spec.shape[0], at::kDouble);
+      if (param.spec.name == name && param.spec.is_identity_if_missing)
+        return at::eye(param.spec.shape[0], at::kDouble);
     }
     return absl::NotFoundError(absl::StrCat(part.component, " has no ", name));
   };
@@ -141,7 +142,8 @@ absl::StatusOr<Tensors> TransformerInputs(const Case& test_case) {
 double Error(const at::Tensor& actual, const Tensors& gold, const std::string& name, const char* rounded) {
   const double error = RelativeError(actual.reshape(gold.at(name).sizes()), gold.at(name));
   const auto other = gold.find(rounded);
-  return other == gold.end() ? error : std::min(error, RelativeError(actual.reshape(other->second.sizes()), other->second));
+  return other == gold.end() ? error
+                             : std::min(error, RelativeError(actual.reshape(other->second.sizes()), other->second));
 }
 
 absl::Status CompareTransformer(const Case& test_case, const Part& part, const Tensors& gold, Report& report) {
@@ -288,7 +290,8 @@ absl::StatusOr<Report> RunStoredWeights(const Case& test_case) {
       RETURN_IF_ERROR(CompareTextEncoder(test_case, part, gold, report));
     }
   }
-  if (test_case.layout.ranks() > 1 && report.comparisons() == 0) return absl::UnimplementedError("it has no transformer");
+  if (test_case.layout.ranks() > 1 && report.comparisons() == 0)
+    return absl::UnimplementedError("it has no transformer");
   return report;
 }
 
