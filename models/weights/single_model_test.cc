@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "control/parameters/component_files.h"
 #include "models/weights/model_folder.h"
 #include "tests/support/test_folder.h"
 

@@ -10,6 +10,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
 #include "client/cli/output/json_line.h"
+#include "control/parameters/component_files.h"
 #include "models/weights/file_kind.h"
 #include "models/weights/single_model.h"
 
