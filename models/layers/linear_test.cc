@@ -80,7 +80,7 @@ TEST(EightBitsTest, AWeightIsWithinHalfOfItsRowsScale) {
 TEST(EightBitsTest, AProductIsThatOfTheDequantisedWeightAndKeepsNoCopyOfIt) {
   const at::Tensor rows = Random({6, 4}, 1), bias = Random({6}, 2), g = Random({2, 3, 6}, 3);
   const at::Tensor scales = ScalesOf(rows.abs().amax(1)), values = ToEightBits(rows, scales);
-  const at::Tensor weight = FromEightBits(values, scales, at::kDouble);
+  const at::Tensor weight = FromEightBits(values, scales, at::kFloat).to(at::kDouble);
   const at::Tensor x = Random({2, 3, 4}, 4).requires_grad_(true);
   const TensorBytes bytes;
   const int64_t before = bytes.now();

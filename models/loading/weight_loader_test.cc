@@ -198,7 +198,7 @@ TEST_F(WeightLoaderTest, WidensPackedWeightsThatAreNoProducts) {
     const at::Tensor weight = table.Add({.name = "w.weight", .shape = {2, 4}});
     const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
     ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
-    EXPECT_TRUE(at::equal(weight, at::tensor({0.5, 1.0, 1.5, 2.0, -2.0, -4.0, -6.0, -8.0}, dtype).view({2, 4})));
+    EXPECT_TRUE(at::equal(weight, at::tensor({0.5, 1.0, 1.5, 2.0, -2.0, -4.0, -6.0, -8.0}).to(dtype).view({2, 4})));
   }
 }
 

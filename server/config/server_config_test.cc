@@ -190,6 +190,7 @@ groups:
     autoencoder: "unload"
     stream_blocks: true
     offload: "never"
+    weights: "stored"
     warmup: ["64x32"]
   - model: "d"
     name: ""
@@ -203,6 +204,7 @@ groups:
     autoencoder: "rank0"
     stream_blocks: false
     offload: "auto"
+    weights: "stored"
     warmup: []
 adapter_folder: "adapters"
 certify: "require"
