@@ -11,10 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/parameters/component_files.h"
 
 namespace tessera::control {
 
+struct ComponentFiles;
 struct Decoded;
 struct DescribeModel;
 struct DeviceIdentity;

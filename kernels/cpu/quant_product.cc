@@ -111,7 +111,7 @@ class PreparedRows {
 // Panels that a thread packs before it multiplies them: so many that reading the rows of x again is not the bottleneck,
 // and few enough for the cache and for an even distribution over threads. Their number does not affect the result.
 int64_t PanelsAtOnce(int64_t panels, int64_t panel_bytes) {
-  constexpr int64_t kBytes = int64_t{2} << 20, kPiecesOfThread = 4;
+  constexpr int64_t kBytes = int64_t{4} << 20, kPiecesOfThread = 4;
   const int64_t fair = panels / (kPiecesOfThread * AvailableThreads());
   return std::max<int64_t>(1, std::min(fair, kBytes / std::max<int64_t>(1, panel_bytes)));
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/files/file.h"
 #include "base/json/json_writer.h"
+#include "base/paths/path_text.h"
 #include "base/macros/status_macros.h"
 #include "base/paths/path_text.h"
 #include "base/text/utf8.h"
@@ -156,15 +157,17 @@ absl::StatusOr<Parts> ByteLevelParts(const GgufVocabulary& vocabulary) {
                                                  "; valid are \"qwen2\" and \"tekken\""));
   }
   base::JsonWriter added, tokens, merges;
+  size_t normal_end = vocabulary.tokens.size();  // after the last normal token
+  while (normal_end > 0 && TypeOf(vocabulary, normal_end - 1) != kNormal) --normal_end;
   added.BeginArray();
   tokens.BeginObject();
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const int64_t type = TypeOf(vocabulary, id);
     if (type == kControl || type == kUserDefined || type == kUnknown) {
       AddToken(added, static_cast<int64_t>(id), vocabulary.tokens[id], type != kUserDefined);
-    } else if (type == kNormal) {
-      tokens.Key(vocabulary.tokens[id]).Int(static_cast<int64_t>(id));
     }
+    // The model's own ids have no gaps: special tokens before its last one are in its vocabulary as well.
+    if (type == kNormal || id < normal_end) tokens.Key(vocabulary.tokens[id]).Int(static_cast<int64_t>(id));
   }
   merges.BeginArray();
   for (const std::string& merge : vocabulary.merges) {

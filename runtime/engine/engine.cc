@@ -6,6 +6,7 @@
 
 #include "base/macros/status_macros.h"
 #include "control/host/communicators.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/loaded.h"
 #include "control/protocol/job_replies.h"
 #include "runtime/device/device.h"
@@ -21,6 +22,10 @@ Engine::Engine(const WorkerRank& place, DeviceOpener open_device)
 absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& model,
                                                            const control::ComponentFiles& files) {
   return ModelLoader::Describe(model, files);
+}
+
+absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& model) {
+  return Describe(model, control::ComponentFiles());
 }
 
 absl::StatusOr<control::DeviceIdentity> Engine::Identify(const std::string& device) {

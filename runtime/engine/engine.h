@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "control/parameters/component_files.h"
 #include "control/protocol/command_handler.h"
 #include "runtime/engine/guard.h"
 #include "runtime/engine/model_loader.h"
@@ -28,7 +27,8 @@ class Engine final : public control::CommandHandler {
   Engine(const WorkerRank& place, DeviceOpener open_device);
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
-                                                     const control::ComponentFiles& files = {}) override;
+                                                     const control::ComponentFiles& files) override;
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model);  // without components elsewhere
   absl::StatusOr<control::DeviceIdentity> Identify(const std::string& device) override;
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;

@@ -18,6 +18,7 @@
 #include "control/host/device.h"
 #include "control/host/device_memory.h"
 #include "control/model/model_description.h"
+#include "control/parameters/component_files.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/device_runtimes.h"

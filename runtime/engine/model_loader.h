@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/parameters/component_files.h"
 #include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
 #include "control/protocol/command_handler.h"
@@ -58,7 +57,7 @@ class ModelLoader final {
 
   // Reads configurations and the headers of weight files.
   static absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
-                                                            const control::ComponentFiles& files = {});
+                                                            const control::ComponentFiles& files);
 
   // Returns an error if the ranks cannot load a model with these parameters, whatever the model.
   absl::Status Check(const control::LoadParameters& parameters) const;

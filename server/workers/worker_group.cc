@@ -16,6 +16,7 @@
 #include "base/time/steady_time.h"
 #include "control/host/communicators.h"
 #include "control/host/device.h"
+#include "control/parameters/component_files.h"
 #include "control/protocol/commands.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"
@@ -321,6 +322,10 @@ absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::strin
   absl::StatusOr<control::ModelDescription> description = Call(control::DescribeModel{.model = model, .files = files});
   if (description.ok()) Predict(*description);
   return description;
+}
+
+absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model) {
+  return Describe(model, control::ComponentFiles());
 }
 
 absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string& devices, int ranks) {

@@ -20,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "control/parameters/component_files.h"
 #include "control/protocol/worker_client.h"
 #include "parallel/plan/layout.h"
 #include "parallel/segment/segment.h"
@@ -31,6 +30,7 @@
 #include "server/workers/worker_process.h"
 
 namespace tessera::control {
+struct ComponentFiles;
 struct DeviceIdentity;
 struct JobParameters;
 struct Loaded;
@@ -101,8 +101,8 @@ class WorkerGroup final : public StepWorkers {
                       [&](control::WorkerClient& client) { return client.Wait<Command>(sequence); });
   }
 
-  absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
-                                                     const control::ComponentFiles& files = {});
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model, const control::ComponentFiles& files);
   // Returns the identity of the devices that `ranks` ranks would use with `devices`; differing values are joined with
   // semicolons.
   absl::StatusOr<control::DeviceIdentity> Identify(const std::string& devices, int ranks);

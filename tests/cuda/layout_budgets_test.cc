@@ -33,6 +33,7 @@ constexpr int kFluxRowProducts = 19 * 4 + 38;
 constexpr int kSd3Attentions = 24;
 constexpr int kZImageAttentions = 2 + 30;  // of the image's refiners and of the layers
 constexpr int kKleinAttentions = 5 + 20;
+constexpr int kDevAttentions = 8 + 48;
 constexpr int kQwenImageAttentions = 60;
 
 struct LayoutBudget {
@@ -108,6 +109,7 @@ TEST_P(FullSizeLayoutTest, AStepOfARankCostsWhatTheTableOfItsLayoutSays) {
   if (GetParam().model == std::string("sd3_medium")) WriteFullSizeSd3(folder_, "sd3_medium", 24, /*norms=*/false);
   if (GetParam().model == std::string("z_image_turbo")) WriteFullSizeZImage(folder_);
   if (GetParam().model == std::string("flux2_klein")) WriteFullSizeKlein(folder_);
+  if (GetParam().model == std::string("flux2_dev")) WriteFullSizeDev(folder_);
   if (GetParam().model == std::string("qwen_image")) WriteFullSizeQwenImage(folder_);
   // What is listed is for the longest prompt, and some models read no more tokens than a prompt has.
   std::string prompt = "a cat";
@@ -158,6 +160,7 @@ std::vector<LayoutBudget> Budgets() {
       {"qwen_image", "ulysses=2", 2, 1336, 2 * kQwenImageAttentions + 1},
   };
   if (IsLongRun()) {
+    budgets.push_back({"flux2_dev", "ulysses=2", 2, 895, 2 * kDevAttentions + 1});
     budgets.push_back({"flux_dev", "ulysses=4", 4, 966, 2 * kFluxAttentions + 1});
     budgets.push_back({"flux_dev", "ulysses=8", 8, 966, 2 * kFluxAttentions + 1});
   }

@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Output widths of the golden pipelines' text encoders; FLUX.2 reads three states side by side.
-inline constexpr int64_t kGoldenQwen3 = 32, kGoldenKleinStates = 72, kGoldenQwenVl = 32;
+inline constexpr int64_t kGoldenQwen3 = 32, kGoldenKleinStates = 72, kGoldenDevStates = 72, kGoldenQwenVl = 32;
 
 inline void AddZImageLayer(SparseWeights& weights, const std::string& layer, bool modulated) {
   constexpr int64_t kWidth = 3840, kHidden = 10240, kHeadDim = 128, kModulation = 256;
@@ -141,6 +141,16 @@ inline void WriteFullSizeKlein(const TestFolder& folder) {
                  {"num_single_layers", 20},
                  {"axes_dims_rope", {32, 32, 32, 32}}},
                 "golden-newer");
+}
+
+inline void WriteFullSizeDev(const TestFolder& folder) {
+  WriteFullSize(folder, "flux2_dev", "flux2_dev", Flux2Transformer(48, 8, 48, kGoldenDevStates, /*guidance=*/true),
+                {{"attention_head_dim", 128},
+                 {"num_attention_heads", 48},
+                 {"num_layers", 8},
+                 {"num_single_layers", 48},
+                 {"axes_dims_rope", {32, 32, 32, 32}}},
+                "golden-edit");
 }
 
 inline void WriteFullSizeQwenImage(const TestFolder& folder) {

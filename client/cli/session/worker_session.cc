@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
+#include "control/parameters/component_files.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
@@ -167,6 +168,15 @@ absl::StatusOr<control::ModelDescription> WorkerSession::Describe(const std::str
   absl::StatusOr<control::ModelDescription> description = group_->Describe(model, files);
   if (!description.ok()) return Explain(description.status(), "the model was being read");
   return description;
+}
+
+absl::StatusOr<control::ModelDescription> WorkerSession::Describe(const std::string& model) {
+  return Describe(model, control::ComponentFiles());
+}
+
+absl::StatusOr<control::ModelDescription> WorkerSession::DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                                       const std::string& model) {
+  return DescribeAlone(options, interrupts, model, control::ComponentFiles());
 }
 
 absl::StatusOr<control::Loaded> WorkerSession::Load(const control::LoadParameters& parameters) {

@@ -13,7 +13,6 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/cli/interrupts.h"
-#include "control/parameters/component_files.h"
 #include "server/workers/worker_group.h"
 
 namespace tessera::client {
@@ -35,15 +34,17 @@ class WorkerSession {
 
   // Starts a session only to describe a model.
   static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
+                                                                 const std::string& model);
+  static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
                                                                  const std::string& model,
-                                                                 const control::ComponentFiles& files = {});
+                                                                 const control::ComponentFiles& files);
 
   // Returns the identity of the devices that a layout of `ranks` ranks would use; empty on the CPU.
   static absl::StatusOr<control::DeviceIdentity> IdentifyAlone(const Options& options, Interrupts& interrupts,
                                                                const control::LoadParameters& load, int ranks);
 
-  absl::StatusOr<control::ModelDescription> Describe(const std::string& model,
-                                                     const control::ComponentFiles& files = {});
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<control::ModelDescription> Describe(const std::string& model, const control::ComponentFiles& files);
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
 
   // Callbacks while an image is generated. Any may be empty.
