@@ -193,7 +193,7 @@ groups:
     autoencoder: "unload"
     stream_blocks: true
     offload: "never"
-    weights: "stored"
+    weights: "fp8"
     warmup: ["64x32"]
   - model: "d"
     text_encoder: []
