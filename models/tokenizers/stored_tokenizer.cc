@@ -14,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "base/files/file.h"
 #include "base/json/json_writer.h"
-#include "base/paths/path_text.h"
 #include "base/macros/status_macros.h"
 #include "base/paths/path_text.h"
 #include "base/text/utf8.h"

@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "base/files/file.h"
 #include "base/files/git_lfs.h"
-#include "base/paths/path_text.h"
 #include "base/macros/status_macros.h"
 #include "base/paths/path_text.h"
 #include "control/model/pipelines.h"

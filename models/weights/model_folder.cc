@@ -11,7 +11,6 @@
 #include "base/files/file.h"
 #include "base/files/path_state.h"
 #include "base/files/sha256.h"
-#include "base/paths/path_text.h"
 #include "base/macros/status_macros.h"
 #include "base/paths/path_text.h"
 #include "base/text/hub_name.h"

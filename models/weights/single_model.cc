@@ -13,7 +13,6 @@
 #include "base/files/hub_folders.h"
 #include "base/files/path_state.h"
 #include "base/json/json_writer.h"
-#include "base/paths/path_text.h"
 #include "base/macros/status_macros.h"
 #include "base/paths/path_text.h"
 #include "control/parameters/component_files.h"
