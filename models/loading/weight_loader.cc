@@ -27,8 +27,6 @@ namespace {
 
 constexpr size_t kListed = 40;  // names of each kind in an error; the rest is counted
 
-std::string Shape(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
-
 std::string Section(const char* title, const std::vector<std::string>& lines) {
   if (lines.empty()) return "";
   const size_t shown = std::min(lines.size(), kListed);
@@ -250,7 +248,7 @@ class TurnsOfLoad {
   // Adds the whole of a weight whose blocks run over the ends of rows.
   void AddFlat(const Param& param, const WeightFolder::Location& location) {
     Add({.location = &location, .rows = 1, .row_bytes = static_cast<int64_t>(location.tensor.bytes())},
-        {.param = &param, .location = &location, .is_converted = true, .count = 1});
+        {.param = &param, .location = &location, .is_converted = true, .count = location.rows()});
   }
 
   // The bytes of an element of a plain weight; one for a packed weight.
@@ -337,28 +335,6 @@ void PlaceQuantized(const Placement& placement, const at::Tensor& stored, const 
   if (scales.numel() > 0) param.LoadedScales().narrow(0, placement.to, placement.count).copy_(scales);
 }
 
-// Returns the rows of a packed weight in fp32, [rows, columns]; all rows of a flat one.
-absl::StatusOr<at::Tensor> Widened(const WeightFolder& folder, const Placement& placement, const at::Tensor& bytes) {
-  const WeightLocation& location = *placement.location;
-  const Quantization& quantization = *location.quantization;
-  const ParamSpec& spec = placement.param->spec;
-  const int64_t rows = spec.shape.empty() ? 1 : spec.shape[0], columns = Columns(spec);
-  const int64_t read_rows = location.is_flat ? 1 : placement.count,
-                read_columns = location.is_flat ? rows * columns : columns;
-  std::vector<float> scales(static_cast<size_t>(read_rows * ScalesPerRow(location, read_columns)));
-  if (!scales.empty()) RETURN_IF_ERROR(folder.ReadScales(location, placement.row, read_rows, read_columns, scales));
-  const at::Tensor wide = at::empty({location.is_flat ? rows : read_rows, columns}, at::kFloat);
-  kernels::cpu::WidenRows({.type = quantization.type,
-                           .bytes = static_cast<const std::byte*>(bytes.const_data_ptr()),
-                           .row_bytes = placement.bytes / read_rows,
-                           .columns = read_columns,
-                           .scales = scales.empty() ? nullptr : scales.data(),
-                           .scale_block = quantization.scale_block,
-                           .table = quantization.table.empty() ? nullptr : quantization.table.data()},
-                          0, read_rows, wide.mutable_data_ptr<float>());
-  return wide;
-}
-
 // Stores whole rows of fp32 in a plain parameter.
 void PlaceWidened(const Placement& placement, const at::Tensor& rows, const LoadTarget& target) {
   const Param& param = *placement.param;
@@ -396,7 +372,8 @@ absl::Status PlaceConverted(const WeightFolder& folder, const Placement& placeme
   const bool to_eight_bits = param.form && param.form->type == kernels::QuantType::kInt8;
   at::Tensor rows;
   if (placement.location->quantization != nullptr) {
-    ASSIGN_OR_RETURN(rows, Widened(folder, placement, bytes));
+    ASSIGN_OR_RETURN(rows, WidenedRows(folder, *placement.location, placement.row, placement.count,
+                                       static_cast<const std::byte*>(bytes.const_data_ptr())));
   } else {
     rows = bytes.view(StoredAs(placement)).view({placement.count, Columns(param.spec)});
     // A device does the conversion itself.
@@ -543,6 +520,25 @@ ParamTable::FormOf StoredForms(const WeightFolder& folder) {
   };
 }
 
+absl::StatusOr<at::Tensor> WidenedRows(const WeightFolder& folder, const WeightLocation& location, int64_t row,
+                                       int64_t rows, const std::byte* bytes) {
+  const Quantization& quantization = *location.quantization;
+  const int64_t columns = c10::multiply_integers(location.tensor.shape) / std::max<int64_t>(location.rows(), 1);
+  const int64_t read_rows = location.is_flat ? 1 : rows, read_columns = location.is_flat ? rows * columns : columns;
+  std::vector<float> scales(static_cast<size_t>(read_rows * ScalesPerRow(location, read_columns)));
+  if (!scales.empty()) RETURN_IF_ERROR(folder.ReadScales(location, row, read_rows, read_columns, scales));
+  const at::Tensor wide = at::empty({rows, columns}, at::kFloat);
+  kernels::cpu::WidenRows({.type = quantization.type,
+                           .bytes = bytes,
+                           .row_bytes = kernels::RowBytes(quantization.type, read_columns),
+                           .columns = read_columns,
+                           .scales = scales.empty() ? nullptr : scales.data(),
+                           .scale_block = quantization.scale_block,
+                           .table = quantization.table.empty() ? nullptr : quantization.table.data()},
+                          0, read_rows, wide.mutable_data_ptr<float>());
+  return wide;
+}
+
 std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTable& table) {
   const Names known = KnownNames(table);
   std::vector<std::string> extra;
@@ -564,11 +560,11 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
       if (param.spec.is_identity_if_missing) continue;
       const std::optional<std::string> name = folder.NameInFile(param.spec.name);
       missing.push_back(
-          absl::StrCat(param.spec.name, " ", Shape(param.spec.shape),
+          absl::StrCat(param.spec.name, " ", ShapeText(param.spec.shape),
                        name && *name != param.spec.name ? absl::StrCat(", in ", *name, " of the file") : ""));
     } else if (location->tensor.shape != param.spec.shape) {
-      misshapen.push_back(absl::StrCat(param.spec.name, ": ", Shape(location->tensor.shape), " in the file, ",
-                                       Shape(param.spec.shape), " by the configuration"));
+      misshapen.push_back(absl::StrCat(param.spec.name, ": ", ShapeText(location->tensor.shape), " in the file, ",
+                                       ShapeText(param.spec.shape), " by the configuration"));
     } else if (const auto type = TorchType(location->tensor.type);
                location->quantization == nullptr && (!type || !at::isFloatingType(*type))) {
       misshapen.push_back(absl::StrCat(param.spec.name, ": stored as ",
@@ -585,7 +581,7 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
   for (const std::string& name : ExtraTensors(folder, table)) {
     if (fits && !scopes.contains(OuterScope(name))) continue;
     const StoredTensor& tensor = folder.tensors().find(name)->second.tensor;
-    unexpected.push_back(absl::StrCat(tensor.name, " ", Shape(tensor.shape)));
+    unexpected.push_back(absl::StrCat(tensor.name, " ", ShapeText(tensor.shape)));
   }
   if (missing.empty() && unexpected.empty() && misshapen.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(component, ": the weights do not fit config.json",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "models/loading/param_table.h"
 #include "models/weights/weight_folder.h"
 
@@ -14,6 +15,11 @@ namespace tessera::models {
 
 // Returns the LibTorch dtype that stores the same numbers; nothing for types that LibTorch lacks or no model here uses.
 std::optional<at::ScalarType> TorchType(StoredType type);
+
+// Returns `rows` rows of a packed weight, the first of them being `row`, in fp32 [rows, columns]. `bytes` are theirs;
+// of a flat weight all rows are needed. Returns the errors of WeightFolder::ReadScales.
+absl::StatusOr<at::Tensor> WidenedRows(const WeightFolder& folder, const WeightLocation& location, int64_t row,
+                                       int64_t rows, const std::byte* bytes);
 
 // Translates the names of a single file to those of the table's parameters, which must be the whole component's.
 // Returns the errors of WeightFolder::Name. Nothing happens to a folder whose names are those already.

@@ -16,7 +16,7 @@
 #include "base/macros/status_macros.h"
 #include "base/paths/path_text.h"
 #include "control/model/pipelines.h"
-#include "models/weights/gguf.h"
+#include "models/weights/any_tensor_file.h"
 #include "models/weights/known_parts.h"
 
 namespace tessera::models {
@@ -385,21 +385,11 @@ absl::StatusOr<FileKind> ReadFileKind(const std::string& path) {
 }
 
 absl::StatusOr<TensorShapes> ReadShapes(const std::string& path, const FilePart& part) {
+  ASSIGN_OR_RETURN(const AnyTensorFile file, OpenTensorFile(path, base::QuotePath(path)));
   TensorShapes shapes;
-  const auto add = [&](const std::vector<StoredTensor>& tensors) {
-    for (const StoredTensor& tensor : tensors) {
-      if (ComponentPrefix(tensor.name) != part.prefix) continue;
-      shapes.emplace(tensor.name.substr(part.prefix.size()), tensor.shape);
-    }
-  };
-  const std::string shown = base::QuotePath(path);
-  ASSIGN_OR_RETURN(const base::ReadOnlyFile beginning, base::ReadOnlyFile::Open(path, shown));
-  if (IsGguf(FirstBytes(beginning))) {
-    ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path, shown));
-    add(file.tensors());
-  } else {
-    ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path, shown));
-    add(file.tensors());
+  for (const StoredTensor& tensor : Common(file).tensors()) {
+    if (ComponentPrefix(tensor.name) != part.prefix) continue;
+    shapes.emplace(tensor.name.substr(part.prefix.size()), tensor.shape);
   }
   return shapes;
 }

@@ -3,19 +3,17 @@
 // against the file's size before it is used.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files/file.h"
-#include "models/weights/safetensors.h"
+#include "models/weights/tensor_file.h"
 
 namespace tessera::models {
 
@@ -43,36 +41,27 @@ bool IsGguf(std::string_view first_bytes);
 // split file.
 absl::StatusOr<GgufHeader> ParseGgufHeader(std::string_view bytes, uint64_t file_size, const std::string& file_name);
 
-// Owns the open file. Movable; const methods are thread-safe.
-class GgufFile {
+// Movable; const methods are thread-safe.
+class GgufFile final : public TensorFile {
  public:
   // Reads and checks the header. Errors use `name` in place of the path.
   static absl::StatusOr<GgufFile> Open(const std::string& path, const std::string& name);
 
-  const std::string& name() const { return file_.name(); }
-  const std::vector<StoredTensor>& tensors() const { return header_.tensors; }
-  const GgufMetadata& metadata() const { return header_.metadata; }
-  const StoredTensor* Find(std::string_view tensor) const;             // null if there is none
-  const std::string& header_digest() const { return header_digest_; }  // SHA-256 of the header, hexadecimal
+  const GgufMetadata& metadata() const { return metadata_; }
 
   // Returns a value of the metadata, or null if there is none of that name and type.
   template <typename T>
   const T* Metadata(std::string_view key) const {
-    const auto found = header_.metadata.find(key);
-    return found == header_.metadata.end() ? nullptr : std::get_if<T>(&found->second);
+    const auto found = metadata_.find(key);
+    return found == metadata_.end() ? nullptr : std::get_if<T>(&found->second);
   }
 
-  // Fills `out` with the tensor's bytes from `offset` on. `tensor` must be one of tensors(). Returns OutOfRange if the
-  // range exceeds the tensor, DataLoss if the file has become shorter.
-  absl::Status Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
-
  private:
-  GgufFile(base::ReadOnlyFile file, GgufHeader header, std::string header_digest);
+  GgufFile(base::ReadOnlyFile file, GgufHeader header, std::string header_digest)
+      : TensorFile(std::move(file), std::move(header.tensors), std::move(header_digest)),
+        metadata_(std::move(header.metadata)) {}
 
-  base::ReadOnlyFile file_;
-  GgufHeader header_;
-  std::string header_digest_;
-  std::map<std::string, size_t, std::less<>> by_name_;
+  GgufMetadata metadata_;
 };
 
 }  // namespace tessera::models

@@ -9,6 +9,7 @@
 
 #include "kernels/quantized/quant_rows.h"
 #include "models/weights/gguf.h"
+#include "models/weights/safetensors.h"
 #include "models/weights/stored_types.h"
 #include "tests/support/gguf_bytes.h"
 #include "tests/support/planted_bug.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/quantized/quant_rows.h"
+#include "models/weights/safetensors.h"
 #include "models/weights/stored_types.h"
 #include "tests/support/gguf_bytes.h"
 #include "tests/support/test_folder.h"

@@ -1,7 +1,6 @@
 #include "models/weights/quantization.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/json/json.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
@@ -22,7 +20,7 @@ using kernels::QuantType;
 
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kStates[] = {".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4"};
-// Tensors beside NAME.weight, by the end of their names: NAME with each of these.
+// Tensors that describe NAME.weight, by the end of their names: NAME with each of these.
 constexpr std::string_view kBeside[] = {".scale_weight", ".weight_scale", ".scale_input",   ".input_scale",
                                         ".comfy_quant",  ".SCB",          ".weight_format", ".weight_scale_2"};
 // Tensors of the weight itself: NAME.weight with each of these.
@@ -32,22 +30,6 @@ constexpr std::string_view kFileMarker = "scaled_fp8";
 constexpr char kHeaderList[] = "_quantization_metadata";
 constexpr uint64_t kMaxTextBytes = 1 << 16;
 constexpr int64_t kMaxScaleBlock = 1 << 16;
-
-float WidenHalf(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = (bits >> 10) & 31, fraction = bits & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(fraction), -24)
-                              : std::ldexp(static_cast<float>(fraction | 0x400u), static_cast<int>(exponent) - 25);
-  return sign != 0 ? -magnitude : magnitude;
-}
-
-template <class T>
-T NumberAt(std::span<const std::byte> bytes, size_t index) {
-  T value;
-  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
-  return value;
-}
 
 // The tensors of one component while their quantization is resolved.
 class Resolver {
@@ -110,26 +92,18 @@ class Resolver {
 
   // Returns the finite numbers of a small tensor of a floating-point type.
   absl::StatusOr<std::vector<float>> Numbers(const std::string& name, const WeightLocation& location) const {
+    const StoredType type = location.tensor.type;
+    if (!IsFloating(type)) {
+      return Broken(absl::StrCat("tensor ", base::Quote(name), " is stored as ", StoredTypeName(type),
+                                 "; it must be F32, F16, BF16 or F64"));
+    }
+    const auto size = static_cast<size_t>(StoredTypeSize(type));
     std::vector<float> numbers(static_cast<size_t>(location.tensor.elements()));
     ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, Bytes(location));
     for (size_t i = 0; i < numbers.size(); ++i) {
-      switch (location.tensor.type) {
-        case StoredType::kF32:
-          numbers[i] = NumberAt<float>(bytes, i);
-          break;
-        case StoredType::kF64:
-          numbers[i] = static_cast<float>(NumberAt<double>(bytes, i));
-          break;
-        case StoredType::kBF16:
-          numbers[i] = std::bit_cast<float>(uint32_t{NumberAt<uint16_t>(bytes, i)} << 16);
-          break;
-        case StoredType::kF16:
-          numbers[i] = WidenHalf(NumberAt<uint16_t>(bytes, i));
-          break;
-        default:
-          return Broken(absl::StrCat("tensor ", base::Quote(name), " is stored as ",
-                                     StoredTypeName(location.tensor.type), "; it must be F32, F16, BF16 or F64"));
-      }
+      uint64_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i * size, size);
+      numbers[i] = static_cast<float>(FloatingNumber(type, bits));
       if (!std::isfinite(numbers[i])) {
         return Broken(absl::StrCat("tensor ", base::Quote(name), " has a value that is not finite"));
       }
@@ -244,18 +218,14 @@ class Resolver {
       const int64_t count = found->tensor.elements();
       const bool per_row = count == rows && !found->tensor.shape.empty() && found->tensor.shape[0] == rows;
       if (count != 1 && !per_row) {
-        return Broken(absl::StrCat("tensor ", base::Quote(scale), " has the shape [",
-                                   absl::StrJoin(found->tensor.shape, ", "), "]; one scale, or one for each of ", rows,
-                                   " rows, is expected"));
+        return Broken(absl::StrCat("tensor ", base::Quote(scale), " has the shape ", ShapeText(found->tensor.shape),
+                                   "; one scale, or one for each of ", rows, " rows, is expected"));
       }
       ASSIGN_OR_RETURN(quantization.row_scales, Numbers(scale, *found));
-      if (end == ".SCB" && !base::Planted("int8_divided_by_128")) {
-        for (float& value : quantization.row_scales) value = value / 127.0f;
-      } else if (end == ".SCB") {
-        for (float& value : quantization.row_scales) value = value / 128.0f;
-      }
-      if (end == ".SCB") RETURN_IF_ERROR(CheckRowMajor(layer));
-      return absl::OkStatus();
+      if (end != ".SCB") return absl::OkStatus();
+      const float largest = base::Planted("int8_divided_by_128") ? 128.0f : 127.0f;
+      for (float& value : quantization.row_scales) value /= largest;
+      return CheckRowMajor(layer);
     }
     if (is_marked) {
       return Broken(absl::StrCat("tensor ", base::Quote(name), " is quantized, and its scale ",
@@ -293,10 +263,9 @@ class Resolver {
                                  " values, which are no whole blocks of ", block.values));
     }
     if (static_cast<uint64_t>(elements / block.values * block.bytes) != weight.tensor.bytes()) {
-      return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", weight.tensor.bytes(), " bytes; [",
-                                 absl::StrJoin(shape, ", "), "] in ",
-                                 std::string(kernels::QuantTypeName(quantization.type)), " takes ",
-                                 elements / block.values * block.bytes));
+      return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", weight.tensor.bytes(), " bytes; ",
+                                 ShapeText(shape), " in ", std::string(kernels::QuantTypeName(quantization.type)),
+                                 " takes ", elements / block.values * block.bytes));
     }
     weight.quantization = std::make_shared<const Quantization>(std::move(quantization));
     return absl::OkStatus();
@@ -327,8 +296,8 @@ class Resolver {
       elements *= size;
     }
     if (weight.tensor.type != StoredType::kU8 || weight.tensor.bytes() != static_cast<uint64_t>((elements + 1) / 2)) {
-      return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", weight.tensor.bytes(), " bytes; a weight of [",
-                                 absl::StrJoin(shape, ", "), "] in four bits takes ", (elements + 1) / 2));
+      return Broken(absl::StrCat("tensor ", base::Quote(name), " has ", weight.tensor.bytes(), " bytes; a weight of ",
+                                 ShapeText(shape), " in four bits takes ", (elements + 1) / 2));
     }
     const int64_t blocks = (elements + quantization.scale_block - 1) / quantization.scale_block;
     const auto part = [&](const char* end) -> absl::StatusOr<const WeightLocation*> {

@@ -1,5 +1,5 @@
 // Quantization says how one stored weight is packed and where its scales are. In safetensors files scales, markers and
-// states are tensors of their own beside the weight; ResolveQuantization removes them from the list of tensors and
+// states are separate tensors; ResolveQuantization removes them from the list of tensors and
 // gives each weight its quantization. The stored forms and their sources:
 //   fp8, plain            the codes alone
 //   fp8, ComfyUI, older   NAME.scale_weight; a tensor "scaled_fp8" marks the file

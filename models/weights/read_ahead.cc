@@ -8,21 +8,10 @@
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "kernels/quantized/quant_rows.h"
+#include "models/weights/stored_types.h"
 
 namespace tessera::models {
 namespace {
-
-// Whether some number has only ones in its exponent, that is, is infinite or NaN.
-template <class Word>
-bool HasFullExponent(std::span<const std::byte> bytes, Word exponent) {
-  Word found = 0;
-  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
-    Word word;
-    std::memcpy(&word, bytes.data() + i, sizeof word);
-    found |= static_cast<Word>((word & exponent) == exponent);
-  }
-  return found != 0;
-}
 
 bool IsFinite(const WeightLocation& location, int64_t row_bytes, std::span<const std::byte> bytes) {
   if (location.quantization != nullptr) {
@@ -38,18 +27,7 @@ bool IsFinite(const WeightLocation& location, int64_t row_bytes, std::span<const
                                .scales = ones.empty() ? nullptr : ones.data()},
                               rows);
   }
-  switch (location.tensor.type) {
-    case StoredType::kBF16:
-      return !HasFullExponent<uint16_t>(bytes, 0x7f80);
-    case StoredType::kF16:
-      return !HasFullExponent<uint16_t>(bytes, 0x7c00);
-    case StoredType::kF32:
-      return !HasFullExponent<uint32_t>(bytes, 0x7f800000);
-    case StoredType::kF64:
-      return !HasFullExponent<uint64_t>(bytes, 0x7ff0000000000000);
-    default:
-      return true;
-  }
+  return AreFinite(location.tensor.type, bytes);
 }
 
 absl::Status CheckFinite(const FileRead& read, std::span<const std::byte> bytes) {

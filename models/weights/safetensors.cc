@@ -195,22 +195,4 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path, c
   return SafetensorsFile(std::move(file), std::move(header), digest.Finish());
 }
 
-SafetensorsFile::SafetensorsFile(base::ReadOnlyFile file, SafetensorsHeader header, std::string header_digest)
-    : file_(std::move(file)), header_(std::move(header)), header_digest_(std::move(header_digest)) {
-  for (size_t i = 0; i < header_.tensors.size(); ++i) by_name_.emplace(header_.tensors[i].name, i);
-}
-
-const StoredTensor* SafetensorsFile::Find(std::string_view tensor) const {
-  const auto found = by_name_.find(tensor);
-  return found == by_name_.end() ? nullptr : &header_.tensors[found->second];
-}
-
-absl::Status SafetensorsFile::Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
-  if (offset > tensor.bytes() || out.size() > tensor.bytes() - offset) {
-    return absl::OutOfRangeError(absl::StrCat(name(), ": tensor ", base::Quote(tensor.name), " has ", tensor.bytes(),
-                                              " bytes; ", out.size(), " from byte ", offset, " on were requested"));
-  }
-  return file_.Read(tensor.begin + offset, out);
-}
-
 }  // namespace tessera::models

@@ -1,5 +1,10 @@
 #include "models/weights/stored_types.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <string>
 
 namespace tessera::models {
@@ -52,6 +57,37 @@ constexpr TypeEntry kTypes[] = {
     Blocks(StoredType::kIQ4_XS, "IQ4_XS", QuantType::kIQ4_XS),
 };
 
+// Whether one of the numbers has all bits of `exponent` set, which makes it NaN or an infinity. Processes eight bytes
+// at a time: a lane of `rest` is zero if its number has those bits set, and subtracting one from each lane reveals a
+// zero lane.
+template <class Lane>
+bool HasNonFinite(std::span<const std::byte> bytes, Lane exponent) {
+  constexpr uint64_t kOnes = ~uint64_t{0} / std::numeric_limits<Lane>::max();
+  constexpr uint64_t kHighest = kOnes << (8 * sizeof(Lane) - 1);
+  const uint64_t mask = kOnes * exponent;
+  uint64_t found = 0;
+  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
+    const uint64_t rest = (word & mask) ^ mask;
+    found |= (rest - kOnes) & ~rest & kHighest;
+  }
+  return found != 0;
+}
+
+// Converts a 16-bit float with `exponent_bits` bits of exponent: IEEE half precision or bfloat16.
+double FromBits16(uint16_t bits, int exponent_bits) {
+  const int mantissa_bits = 15 - exponent_bits;
+  const int exponent = (bits & 0x7FFF) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  double value = std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  if (exponent == (1 << exponent_bits) - 1)
+    value = mantissa == 0 ? HUGE_VAL : std::nan("");
+  else if (exponent > 0)
+    value = std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
 const TypeEntry& Entry(StoredType type) { return kTypes[static_cast<size_t>(type)]; }
 
 }  // namespace
@@ -85,6 +121,31 @@ std::optional<int64_t> StoredBytes(StoredType type, const std::vector<int64_t>& 
     }
   }
   return empty ? 0 : bytes;
+}
+
+bool IsFloating(StoredType type) {
+  return type == StoredType::kF64 || type == StoredType::kF32 || type == StoredType::kF16 || type == StoredType::kBF16;
+}
+
+double FloatingNumber(StoredType type, uint64_t bits) {
+  if (type == StoredType::kF64) return std::bit_cast<double>(bits);
+  if (type == StoredType::kF32) return std::bit_cast<float>(static_cast<uint32_t>(bits));
+  return FromBits16(static_cast<uint16_t>(bits), type == StoredType::kF16 ? 5 : 8);
+}
+
+bool AreFinite(StoredType type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case StoredType::kF64:
+      return !HasNonFinite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
+    case StoredType::kF32:
+      return !HasNonFinite<uint32_t>(bytes, 0x7F80'0000);
+    case StoredType::kF16:
+      return !HasNonFinite<uint16_t>(bytes, 0x7C00);
+    case StoredType::kBF16:
+      return !HasNonFinite<uint16_t>(bytes, 0x7F80);
+    default:
+      return true;
+  }
 }
 
 std::optional<QuantType> QuantTypeOf(StoredType type) { return Entry(type).quantized; }

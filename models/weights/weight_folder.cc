@@ -87,25 +87,6 @@ absl::Status NothingToRead(const FileNames& names, const std::string& name) {
       name, " has no weights; diffusion_pytorch_model.safetensors or model.safetensors, or an index, is expected"));
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
-
-absl::StatusOr<std::variant<SafetensorsFile, GgufFile>> OpenAny(const std::string& path, const std::string& name) {
-  std::string begins(4, '\0');
-  ASSIGN_OR_RETURN(const base::ReadOnlyFile opened, base::ReadOnlyFile::Open(path, name));
-  begins.resize(std::min<uint64_t>(begins.size(), opened.size()));
-  RETURN_IF_ERROR(opened.Read(0, std::as_writable_bytes(std::span(begins))));
-  if (IsGguf(begins)) {
-    ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path, name));
-    return file;
-  }
-  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path, name));
-  return file;
-}
-
-const std::vector<StoredTensor>& TensorsOf(const std::variant<SafetensorsFile, GgufFile>& file) {
-  return std::visit([](const auto& each) -> const std::vector<StoredTensor>& { return each.tensors(); }, file);
-}
-
 // Gives the tensors of a single file the names of parameters.
 class Naming {
  public:
@@ -377,7 +358,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
   for (const auto& [tensor, shard] : index) {
     const auto opened = std::find(result.file_names_.begin(), result.file_names_.end(), shard);
     if (opened == result.file_names_.end()) continue;  // reported already
-    const auto& file = std::get<SafetensorsFile>(result.files_[opened - result.file_names_.begin()]);
+    const TensorFile& file = Common(result.files_[opened - result.file_names_.begin()]);
     if (file.Find(tensor) == nullptr) {
       problems.push_back(absl::StrCat(index_name, ": tensor ", base::Quote(tensor), " is not in ", shard));
     }
@@ -391,44 +372,37 @@ absl::StatusOr<WeightFolder> WeightFolder::OpenFile(const std::string& path, con
                                                     const std::string& more) {
   WeightFolder result;
   result.name_ = std::filesystem::path(path).filename().string();
-  result.file_names_.push_back(result.name_);
-  ASSIGN_OR_RETURN(File file, OpenAny(path, result.name_));
-  for (const StoredTensor& tensor : TensorsOf(file)) {
-    if (!tensor.name.starts_with(prefix)) continue;
-    result.tensors_.emplace(tensor.name.substr(prefix.size()), Location{.file = 0, .tensor = tensor});
-    result.total_bytes_ += tensor.bytes();
-  }
-  result.files_.push_back(std::move(file));
-  if (!more.empty()) {
-    result.file_names_.push_back(std::filesystem::path(more).filename().string());
-    ASSIGN_OR_RETURN(File second, OpenAny(more, result.file_names_.back()));
-    for (const StoredTensor& tensor : TensorsOf(second)) {
-      if (result.tensors_.emplace(tensor.name, Location{.file = 1, .tensor = tensor}).second) {
-        result.total_bytes_ += tensor.bytes();
-        continue;
-      }
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", base::Quote(tensor.name), " is both in ", result.name_,
-                                                     " and in ", result.file_names_.back()));
-    }
-    result.files_.push_back(std::move(second));
-  }
+  RETURN_IF_ERROR(result.AddFile(path, prefix));
+  if (!more.empty()) RETURN_IF_ERROR(result.AddFile(more, ""));
   RETURN_IF_ERROR(result.Resolve(prefix, result.name_));
   result.keys_ = std::move(keys);
   return result;
 }
 
+absl::Status WeightFolder::AddFile(const std::string& path, const std::string& prefix) {
+  file_names_.push_back(std::filesystem::path(path).filename().string());
+  ASSIGN_OR_RETURN(AnyTensorFile file, OpenTensorFile(path, file_names_.back()));
+  for (const StoredTensor& tensor : Common(file).tensors()) {
+    if (!tensor.name.starts_with(prefix)) continue;
+    const auto [other, is_new] =
+        tensors_.emplace(tensor.name.substr(prefix.size()), Location{.file = files_.size(), .tensor = tensor});
+    if (!is_new) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", base::Quote(tensor.name), " is both in ",
+                                                     file_names_[other->second.file], " and in ", file_names_.back()));
+    }
+    total_bytes_ += tensor.bytes();
+  }
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
 absl::Status WeightFolder::Resolve(const std::string& prefix, const std::string& name) {
   std::vector<std::map<std::string, std::string>> metadata;
-  for (const File& file : files_) {
+  for (const AnyTensorFile& file : files_) {
     const auto* safetensors = std::get_if<SafetensorsFile>(&file);
     metadata.push_back(safetensors == nullptr ? std::map<std::string, std::string>() : safetensors->metadata());
   }
-  return ResolveQuantization(
-      tensors_, metadata, prefix,
-      [this](size_t file, const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) {
-        return ReadStored(file, tensor, offset, out);
-      },
-      name);
+  return ResolveQuantization(tensors_, metadata, prefix, Reader(), name);
 }
 
 absl::Status WeightFolder::Name(const ShapeOf& shape_of) {
@@ -444,9 +418,10 @@ std::optional<std::string> WeightFolder::NameInFile(std::string_view parameter) 
   return keys_ ? keys_->NameOf(parameter) : std::nullopt;
 }
 
-absl::Status WeightFolder::ReadStored(size_t file, const StoredTensor& tensor, uint64_t offset,
-                                      std::span<std::byte> out) const {
-  return std::visit([&](const auto& each) { return each.Read(tensor, offset, out); }, files_[file]);
+ReadStored WeightFolder::Reader() const {
+  return [this](size_t file, const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) {
+    return Common(files_[file]).Read(tensor, offset, out);
+  };
 }
 
 absl::Status WeightFolder::ReadParts(const Location& location, uint64_t offset, std::span<std::byte> out) const {
@@ -454,14 +429,14 @@ absl::Status WeightFolder::ReadParts(const Location& location, uint64_t offset, 
     std::memcpy(out.data(), location.content->data() + offset, out.size());
     return absl::OkStatus();
   }
-  if (location.more.empty()) return ReadStored(location.file, location.tensor, offset, out);
+  if (location.more.empty()) return Common(files_[location.file]).Read(location.tensor, offset, out);
   uint64_t begin = 0;
   const auto read = [&](size_t file, const StoredTensor& part) -> absl::Status {
     const uint64_t end = begin + part.bytes(), from = std::max(offset, begin), to = std::min(offset + out.size(), end);
     const uint64_t first = begin;
     begin = end;
     if (from >= to) return absl::OkStatus();
-    return ReadStored(file, part, from - first, out.subspan(from - offset, to - from));
+    return Common(files_[file]).Read(part, from - first, out.subspan(from - offset, to - from));
   };
   RETURN_IF_ERROR(read(location.file, location.tensor));
   for (const auto& [file, part] : location.more) RETURN_IF_ERROR(read(file, part));
@@ -495,12 +470,7 @@ absl::Status WeightFolder::Read(const Location& location, uint64_t offset, std::
 
 absl::Status WeightFolder::ReadScales(const Location& location, int64_t row, int64_t rows, int64_t columns,
                                       std::span<float> out) const {
-  return models::ReadScales(
-      location, row, rows, columns,
-      [this](size_t file, const StoredTensor& tensor, uint64_t offset, std::span<std::byte> bytes) {
-        return ReadStored(file, tensor, offset, bytes);
-      },
-      out);
+  return models::ReadScales(location, row, rows, columns, Reader(), out);
 }
 
 absl::Status WeightFolder::Read(std::string_view tensor, std::span<std::byte> out) const {
@@ -516,7 +486,7 @@ absl::Status WeightFolder::Read(std::string_view tensor, std::span<std::byte> ou
 void WeightFolder::AddToDigest(base::Sha256& digest) const {
   for (size_t i = 0; i < files_.size(); ++i) {
     digest.UpdatePart(file_names_[i]);
-    digest.UpdatePart(std::visit([](const auto& file) { return file.header_digest(); }, files_[i]));
+    digest.UpdatePart(Common(files_[i]).header_digest());
   }
 }
 

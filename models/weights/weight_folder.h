@@ -11,16 +11,14 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files/sha256.h"
 #include "models/keymaps/key_map.h"
-#include "models/weights/gguf.h"
+#include "models/weights/any_tensor_file.h"
 #include "models/weights/quantization.h"
-#include "models/weights/safetensors.h"
 
 namespace tessera::models {
 
@@ -79,19 +77,20 @@ class WeightFolder {
   void AddToDigest(base::Sha256& digest) const;
 
  private:
-  using File = std::variant<SafetensorsFile, GgufFile>;
-
   WeightFolder() = default;
 
   // Resolves the quantization of the tensors, whose names had this prefix in the files.
   absl::Status Resolve(const std::string& prefix, const std::string& name);
-  absl::Status ReadStored(size_t file, const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
+  // Adds the tensors of a file whose names begin with `prefix`.
+  absl::Status AddFile(const std::string& path, const std::string& prefix);
+  // Valid as long as this object is not moved.
+  ReadStored Reader() const;
   // Reads a range of the stored rows, in which parts follow one another.
   absl::Status ReadParts(const Location& location, uint64_t offset, std::span<std::byte> out) const;
 
   std::string name_;  // in errors
   std::vector<std::string> file_names_;
-  std::vector<File> files_;
+  std::vector<AnyTensorFile> files_;
   std::optional<KeyMap> keys_;
   bool is_named_ = false;
   Tensors tensors_;

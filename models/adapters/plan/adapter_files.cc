@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "base/macros/status_macros.h"
 #include "models/adapters/plan/adapter_config.h"
 #include "models/adapters/plan/adapter_error.h"
+#include "models/weights/stored_types.h"
 
 namespace tessera::models {
 namespace {
@@ -26,37 +25,6 @@ namespace {
 constexpr char kModelFile[] = "adapter_model.safetensors";  // of PEFT
 constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
 constexpr size_t kBlockBytes = size_t{4} << 20;  // a multiple of every element size
-
-// Whether one of the numbers has all bits of `exponent` set, which makes it NaN or an infinity. Processes eight bytes
-// at a time: a lane of `rest` is zero if its number has those bits set, and subtracting one from each lane reveals a
-// zero lane.
-template <class Lane>
-bool HasNonFinite(std::span<const std::byte> bytes, Lane exponent) {
-  constexpr uint64_t kOnes = ~uint64_t{0} / std::numeric_limits<Lane>::max();
-  constexpr uint64_t kHighest = kOnes << (8 * sizeof(Lane) - 1);
-  const uint64_t mask = kOnes * exponent;
-  uint64_t found = 0;
-  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
-    const uint64_t rest = (word & mask) ^ mask;
-    found |= (rest - kOnes) & ~rest & kHighest;
-  }
-  return found != 0;
-}
-
-bool IsFinite(std::span<const std::byte> bytes, StoredType type) {
-  switch (type) {
-    case StoredType::kF64:
-      return !HasNonFinite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
-    case StoredType::kF32:
-      return !HasNonFinite<uint32_t>(bytes, 0x7F80'0000);
-    case StoredType::kF16:
-      return !HasNonFinite<uint16_t>(bytes, 0x7C00);
-    default:
-      return !HasNonFinite<uint16_t>(bytes, 0x7F80);
-  }
-}
 
 // Errors in the configuration name only the configuration, so this adds the adapter's name.
 absl::Status WithName(const absl::Status& status, const std::string& name) {
@@ -124,7 +92,7 @@ std::string EmbeddingsWarning(const std::string& adapter, const std::vector<std:
 }
 
 absl::Status CheckFinite(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const std::byte> bytes) {
-  if (IsFinite(bytes, tensor.type)) return absl::OkStatus();
+  if (AreFinite(tensor.type, bytes)) return absl::OkStatus();
   return AdapterError(AdapterFault::kNotFinite,
                       absl::StrCat(file.name(), ": the tensor ", tensor.name, " holds NaN or an infinity"));
 }

@@ -11,13 +11,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/json/json.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
 #include "models/adapters/plan/adapter_config.h"
 #include "models/adapters/plan/adapter_error.h"
+#include "models/weights/stored_types.h"
+#include "models/weights/tensor_file.h"
 
 namespace tessera::models {
 namespace {
@@ -118,12 +119,6 @@ absl::Status Refuse(Fault fault, const SafetensorsFile& file, const std::string&
   return AdapterError(fault, absl::StrCat(file.name(), ": ", what));
 }
 
-std::string ShapeText(const StoredTensor& tensor) { return absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "]"); }
-
-bool IsFloating(StoredType type) {
-  return type == StoredType::kF64 || type == StoredType::kF32 || type == StoredType::kF16 || type == StoredType::kBF16;
-}
-
 Naming NamingOf(std::string_view name) {
   struct Prefix {
     std::string_view prefix;
@@ -146,19 +141,6 @@ Naming NamingOf(std::string_view name) {
     if (name.starts_with(prefix.prefix)) return prefix.naming;
   }
   return Naming::kBare;
-}
-
-// Converts a 16-bit float with `exponent_bits` bits of exponent: IEEE half precision or bfloat16.
-double FromBits16(uint16_t bits, int exponent_bits) {
-  const int mantissa_bits = 15 - exponent_bits;
-  const int exponent = (bits & 0x7FFF) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  double value = std::ldexp(mantissa, 1 - bias - mantissa_bits);
-  if (exponent == (1 << exponent_bits) - 1)
-    value = mantissa == 0 ? HUGE_VAL : std::nan("");
-  else if (exponent > 0)
-    value = std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
-  return (bits & 0x8000) != 0 ? -value : value;
 }
 
 // Plans one file for one model.
@@ -258,7 +240,7 @@ absl::Status Planner::SortTensors(std::vector<std::string>& embeddings) {
     if (unknown == nullptr) unknown = &file_.tensors().front();
     return Refuse(Fault::kNotAnAdapter, file_,
                   absl::StrCat("the file is not an adapter: it holds the tensor ", unknown->name, " ",
-                               ShapeText(*unknown), " and no tensor of a low-rank pair"));
+                               ShapeText(unknown->shape), " and no tensor of a low-rank pair"));
   }
   if (unknown == nullptr) return absl::OkStatus();
   return Refuse(Fault::kUnknownTensor, file_,
@@ -449,8 +431,9 @@ absl::Status Planner::CheckShapes(const std::string& name, const Entry& entry, c
                                  "; factors must be F64, F32, F16 or BF16"));
     }
     if (tensor->shape.size() != 2) {
-      return Refuse(Fault::kWrongShape, file_,
-                    absl::StrCat("the tensor ", tensor->name, " is ", ShapeText(*tensor), "; it must be a matrix"));
+      return Refuse(
+          Fault::kWrongShape, file_,
+          absl::StrCat("the tensor ", tensor->name, " is ", ShapeText(tensor->shape), "; it must be a matrix"));
     }
   }
   int64_t out = 0;
@@ -458,13 +441,13 @@ absl::Status Planner::CheckShapes(const std::string& name, const Entry& entry, c
   const int64_t in = named.modules.front()->in, rank = entry.down->shape[0];
   if (entry.down->shape[1] != in) {
     return Refuse(Fault::kWrongShape, file_,
-                  absl::StrCat("the tensor ", entry.down->name, " is ", ShapeText(*entry.down), "; its module has ", in,
-                               " inputs, so it must be [rank, ", in, "]"));
+                  absl::StrCat("the tensor ", entry.down->name, " is ", ShapeText(entry.down->shape),
+                               "; its module has ", in, " inputs, so it must be [rank, ", in, "]"));
   }
   if (entry.up->shape[0] != out) {
     return Refuse(Fault::kWrongShape, file_,
-                  absl::StrCat("the tensor ", entry.up->name, " is ", ShapeText(*entry.up), "; its module has ", out,
-                               " outputs, so it must be [", out, ", rank]"));
+                  absl::StrCat("the tensor ", entry.up->name, " is ", ShapeText(entry.up->shape), "; its module has ",
+                               out, " outputs, so it must be [", out, ", rank]"));
   }
   if (rank == 0 || entry.up->shape[1] != rank) {
     return Refuse(Fault::kWrongShape, file_,
@@ -478,16 +461,13 @@ absl::StatusOr<double> Planner::AlphaIn(const StoredTensor& tensor) const {
   const bool is_scalar = tensor.shape.empty() || (tensor.shape.size() == 1 && tensor.shape[0] == 1);
   if (!is_scalar || !IsFloating(tensor.type)) {
     return Refuse(Fault::kBadAlpha, file_,
-                  absl::StrCat("the tensor ", tensor.name, " is ", ShapeText(tensor), " of ",
+                  absl::StrCat("the tensor ", tensor.name, " is ", ShapeText(tensor.shape), " of ",
                                StoredTypeName(tensor.type), "; alpha must be one floating-point number"));
   }
   std::array<std::byte, 8> bytes{};
   RETURN_IF_ERROR(file_.Read(tensor, 0, std::span(bytes).first(static_cast<size_t>(tensor.bytes()))));
-  const auto bits = std::bit_cast<uint64_t>(bytes);  // the file is little-endian, like the machine
-  const double alpha = tensor.type == StoredType::kF64 ? std::bit_cast<double>(bits)
-                       : tensor.type == StoredType::kF32
-                           ? std::bit_cast<float>(static_cast<uint32_t>(bits))
-                           : FromBits16(static_cast<uint16_t>(bits), tensor.type == StoredType::kF16 ? 5 : 8);
+  // The file is little-endian, like the machine.
+  const double alpha = FloatingNumber(tensor.type, std::bit_cast<uint64_t>(bytes));
   if (std::isfinite(alpha)) return alpha;
   return Refuse(Fault::kBadAlpha, file_,
                 absl::StrCat("the tensor ", tensor.name, " is ", alpha, "; alpha must be a finite number"));
