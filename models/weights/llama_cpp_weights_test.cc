@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/macros/status_macros.h"
 #include "models/keymaps/key_map.h"
 #include "models/weights/model_folder.h"
 #include "tests/support/gguf_bytes.h"
@@ -103,6 +104,14 @@ void ExpectWeights(WeightFolder weights, const std::map<std::string, Values>& ex
   }
 }
 
+// Opens the text encoder of a file, and of a second one if `more` is not empty.
+absl::StatusOr<WeightFolder> OpenEncoder(const std::string& path, const std::string& class_name,
+                                         const base::Json& config, const std::string& more = "") {
+  ASSIGN_OR_RETURN(ComponentSource source, FileSource(path, "text_encoder", class_name));
+  source.more = more;
+  return OpenSource(source, class_name, config);
+}
+
 TEST(LlamaCppWeightsTest, TheRowsOfMistralsQueriesAndKeysAreInTheirOwnOrder) {
   const std::map<std::string, Values> model = {
       {"model.embed_tokens.weight", Counting({6, 8}, 0)},
@@ -124,8 +133,7 @@ TEST(LlamaCppWeightsTest, TheRowsOfMistralsQueriesAndKeysAreInTheirOwnOrder) {
                  {"rope_freqs.weight", Counting({4}, 0)}});
   const auto config =
       base::ParseJson(R"({"text_config": {"num_attention_heads": 4, "num_key_value_heads": 2}})", "config");
-  absl::StatusOr<WeightFolder> weights =
-      OpenWeightFile(path, "text_encoder", "Mistral3ForConditionalGeneration", *config);
+  absl::StatusOr<WeightFolder> weights = OpenEncoder(path, "Mistral3ForConditionalGeneration", *config);
   ASSERT_TRUE(weights.ok()) << weights.status();
   ExpectWeights(*std::move(weights), model);
 }
@@ -161,15 +169,15 @@ TEST(LlamaCppWeightsTest, TheVisionTowerOfQwenIsReadFromItsOwnFile) {
   const std::string path = WriteGguf(folder, "qwen.gguf", "qwen2vl", language);
   const std::string more = WriteGguf(folder, "mmproj.gguf", "clip", tower);
   const std::string class_name = "Qwen2_5_VLForConditionalGeneration";
-  absl::StatusOr<WeightFolder> weights = OpenWeightFile(path, "text_encoder", class_name, base::Json(), more);
+  absl::StatusOr<WeightFolder> weights = OpenEncoder(path, class_name, base::Json(), more);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_THAT(weights->files(), testing::ElementsAre("qwen.gguf", "mmproj.gguf"));
   ExpectWeights(*std::move(weights), model);
   // One tensor in both files has two values.
-  const absl::Status twice = OpenWeightFile(path, "text_encoder", class_name, base::Json(), path).status();
+  const absl::Status twice = OpenEncoder(path, class_name, base::Json(), path).status();
   EXPECT_THAT(std::string(twice.message()), HasSubstr("is both in qwen.gguf"));
   // The tower alone is no text encoder.
-  const absl::Status alone = OpenWeightFile(more, "text_encoder", class_name, base::Json()).status();
+  const absl::Status alone = OpenEncoder(more, class_name, base::Json()).status();
   EXPECT_THAT(std::string(alone.message()), HasSubstr("vision tower"));
 }
 

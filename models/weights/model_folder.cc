@@ -263,24 +263,21 @@ bool ModelFolder::HasWeights(const std::string& component) const {
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
-  ASSIGN_OR_RETURN(const std::string path, ComponentPath(component));
-  if (base::IsFolder(path)) return WeightFolder::Open(path, component);
+  RETURN_IF_ERROR(ComponentPath(component).status());
+  const ComponentSource source = Source(component);
+  if (!source.part) return WeightFolder::Open(source.path, component);
   ASSIGN_OR_RETURN(const base::ConfigReader config, Config(component));
-  return OpenWeightFile(path, component, index_.components.at(component).class_name, config.json(),
-                        Source(component).more);
+  return OpenSource(source, index_.components.at(component).class_name, config.json());
 }
 
-absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
-                                            const std::string& class_name, const base::Json& config,
-                                            const std::string& more) {
-  ASSIGN_OR_RETURN(const FileKind kind, ReadFileKind(path));
-  ASSIGN_OR_RETURN(const FilePart part, PartFor(kind, path, component, class_name));
-  ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, part.form));
+absl::StatusOr<WeightFolder> OpenSource(const ComponentSource& source, const std::string& class_name,
+                                        const base::Json& config) {
+  ASSIGN_OR_RETURN(std::optional<KeyMap> keys, KeyMapOf(class_name, config, source.part->form));
   if (!keys) {
     return absl::UnimplementedError(
-        absl::StrCat(base::QuotePath(path), ": its names are not known for a ", class_name));
+        absl::StrCat(base::QuotePath(source.path), ": its names are not known for a ", class_name));
   }
-  return WeightFolder::OpenFile(path, part.prefix, *std::move(keys), more);
+  return WeightFolder::OpenFile(source.path, source.part->prefix, *std::move(keys), source.more);
 }
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {

@@ -96,11 +96,8 @@ class ModelFolder {
   std::map<std::string, ComponentSource> sources_;  // of components that are not folders of `path_`
 };
 
-// Opens a component in a single file, whose names and form are recognised from its header. `config` is the component's
-// config.json, and `more` a second file with tensors of it, or empty. Errors say what the file is and give a command
-// that helps.
-absl::StatusOr<WeightFolder> OpenWeightFile(const std::string& path, const std::string& component,
-                                            const std::string& class_name, const base::Json& config,
-                                            const std::string& more = "");
+// Opens a component that is a part of a file (FileSource). `config` is the component's config.json.
+absl::StatusOr<WeightFolder> OpenSource(const ComponentSource& source, const std::string& class_name,
+                                        const base::Json& config);
 
 }  // namespace tessera::models

@@ -13,18 +13,28 @@
 
 namespace tessera::golden {
 
+// Returns the class that a component's config.json names, in the form of diffusers or of transformers.
+inline absl::StatusOr<std::string> ClassOf(const base::Json& config) {
+  const base::Json* name = config.Find("_class_name");
+  const base::Json* architectures = config.Find("architectures");
+  if (name == nullptr && architectures != nullptr && !architectures->items().empty()) {
+    name = &architectures->items().front();
+  }
+  if (name == nullptr || name->AsString() == nullptr) {
+    return absl::InvalidArgumentError("the configuration names no class");
+  }
+  return *name->AsString();
+}
+
 // Opens the weights of a component: of a folder, or of a single file in which `config_path` says what is looked for.
 // The configuration's folder has the component's name.
 inline absl::StatusOr<models::WeightFolder> OpenWeights(const std::string& path, const std::string& config_path) {
   if (std::filesystem::is_directory(path)) return models::WeightFolder::Open(path, path);
   ASSIGN_OR_RETURN(const base::ConfigReader config, base::ConfigReader::FromFile(config_path, "config.json"));
-  const base::Json* name = config.json().Find("_class_name");
-  const base::Json* architectures = config.json().Find("architectures");
-  if (name == nullptr && architectures != nullptr) name = &architectures->items().front();
-  if (name == nullptr || name->AsString() == nullptr)
-    return absl::InvalidArgumentError("the configuration names no class");
+  ASSIGN_OR_RETURN(const std::string class_name, ClassOf(config.json()));
   const std::string component = std::filesystem::path(config_path).parent_path().filename().string();
-  return models::OpenWeightFile(path, component, *name->AsString(), config.json());
+  ASSIGN_OR_RETURN(const models::ComponentSource source, models::FileSource(path, component, class_name));
+  return models::OpenSource(source, class_name, config.json());
 }
 
 // Opens the component in `folder`, or in a single file, with its weights. `config_path` may be in another folder.
