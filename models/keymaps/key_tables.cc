@@ -1,6 +1,8 @@
 #include "models/keymaps/key_tables.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 
 namespace tessera::models {
 namespace {
@@ -8,17 +10,20 @@ namespace {
 using enum KeyOperation;
 using enum KeyUnit;
 
-// Source: the modules of Black Forest Labs' flux (model.py), matched to diffusers' FluxTransformer2DModel. The file's
-// last modulation is (shift, scale), diffusers' (scale, shift).
-constexpr std::array kFluxRows{
+template <size_t kSome, size_t kOthers>
+constexpr std::array<KeyRow, kSome + kOthers> Joined(const std::array<KeyRow, kSome>& some,
+                                                     const std::array<KeyRow, kOthers>& others) {
+  std::array<KeyRow, kSome + kOthers> all{};
+  std::copy(some.begin(), some.end(), all.begin());
+  std::copy(others.begin(), others.end(), all.begin() + kSome);
+  return all;
+}
+
+// What both families of Black Forest Labs have. The file's last modulation is (shift, scale), diffusers' (scale,
+// shift).
+constexpr std::array kBlackForestRows{
     KeyRow{"img_in", "x_embedder"},
     KeyRow{"txt_in", "context_embedder"},
-    KeyRow{"time_in.in_layer", "time_text_embed.timestep_embedder.linear_1"},
-    KeyRow{"time_in.out_layer", "time_text_embed.timestep_embedder.linear_2"},
-    KeyRow{"vector_in.in_layer", "time_text_embed.text_embedder.linear_1"},
-    KeyRow{"vector_in.out_layer", "time_text_embed.text_embedder.linear_2"},
-    KeyRow{"guidance_in.in_layer", "time_text_embed.guidance_embedder.linear_1"},
-    KeyRow{"guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2"},
     KeyRow{"double_blocks.{}.img_attn.qkv",
            "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
     KeyRow{"double_blocks.{}.txt_attn.qkv",
@@ -33,60 +38,52 @@ constexpr std::array kFluxRows{
            kTensor},
     KeyRow{"double_blocks.{}.txt_attn.norm.key_norm.scale", "transformer_blocks.{}.attn.norm_added_k.weight", kSame,
            kTensor},
-    KeyRow{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.net.0.proj"},
-    KeyRow{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.net.2"},
-    KeyRow{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.net.0.proj"},
-    KeyRow{"double_blocks.{}.txt_mlp.2", "transformer_blocks.{}.ff_context.net.2"},
-    KeyRow{"double_blocks.{}.img_mod.lin", "transformer_blocks.{}.norm1.linear"},
-    KeyRow{"double_blocks.{}.txt_mod.lin", "transformer_blocks.{}.norm1_context.linear"},
-    KeyRow{"single_blocks.{}.linear1",
-           "single_transformer_blocks.{}.attn.to_q single_transformer_blocks.{}.attn.to_k "
-           "single_transformer_blocks.{}.attn.to_v single_transformer_blocks.{}.proj_mlp"},
-    KeyRow{"single_blocks.{}.linear2", "single_transformer_blocks.{}.proj_out"},
     KeyRow{"single_blocks.{}.norm.query_norm.scale", "single_transformer_blocks.{}.attn.norm_q.weight", kSame, kTensor},
     KeyRow{"single_blocks.{}.norm.key_norm.scale", "single_transformer_blocks.{}.attn.norm_k.weight", kSame, kTensor},
-    KeyRow{"single_blocks.{}.modulation.lin", "single_transformer_blocks.{}.norm.linear"},
     KeyRow{"final_layer.linear", "proj_out"},
     KeyRow{"final_layer.adaLN_modulation.1", "norm_out.linear", kSwap},
 };
 
+// Source: the modules of Black Forest Labs' flux (model.py), matched to diffusers' FluxTransformer2DModel.
+constexpr std::array kFluxRows =
+    Joined(kBlackForestRows, std::array{
+                                 KeyRow{"time_in.in_layer", "time_text_embed.timestep_embedder.linear_1"},
+                                 KeyRow{"time_in.out_layer", "time_text_embed.timestep_embedder.linear_2"},
+                                 KeyRow{"vector_in.in_layer", "time_text_embed.text_embedder.linear_1"},
+                                 KeyRow{"vector_in.out_layer", "time_text_embed.text_embedder.linear_2"},
+                                 KeyRow{"guidance_in.in_layer", "time_text_embed.guidance_embedder.linear_1"},
+                                 KeyRow{"guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2"},
+                                 KeyRow{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.net.0.proj"},
+                                 KeyRow{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.net.2"},
+                                 KeyRow{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.net.0.proj"},
+                                 KeyRow{"double_blocks.{}.txt_mlp.2", "transformer_blocks.{}.ff_context.net.2"},
+                                 KeyRow{"double_blocks.{}.img_mod.lin", "transformer_blocks.{}.norm1.linear"},
+                                 KeyRow{"double_blocks.{}.txt_mod.lin", "transformer_blocks.{}.norm1_context.linear"},
+                                 KeyRow{"single_blocks.{}.linear1",
+                                        "single_transformer_blocks.{}.attn.to_q single_transformer_blocks.{}.attn.to_k "
+                                        "single_transformer_blocks.{}.attn.to_v single_transformer_blocks.{}.proj_mlp"},
+                                 KeyRow{"single_blocks.{}.linear2", "single_transformer_blocks.{}.proj_out"},
+                                 KeyRow{"single_blocks.{}.modulation.lin", "single_transformer_blocks.{}.norm.linear"},
+                             });
+
 // Source: the modules of Black Forest Labs' flux2 (model.py), matched to diffusers' Flux2Transformer2DModel. The
 // modulations are of all blocks, and the first product of a single block is one module in both.
-constexpr std::array kFlux2Rows{
-    KeyRow{"img_in", "x_embedder"},
-    KeyRow{"txt_in", "context_embedder"},
-    KeyRow{"time_in.in_layer", "time_guidance_embed.timestep_embedder.linear_1"},
-    KeyRow{"time_in.out_layer", "time_guidance_embed.timestep_embedder.linear_2"},
-    KeyRow{"guidance_in.in_layer", "time_guidance_embed.guidance_embedder.linear_1"},
-    KeyRow{"guidance_in.out_layer", "time_guidance_embed.guidance_embedder.linear_2"},
-    KeyRow{"double_stream_modulation_img.lin", "double_stream_modulation_img.linear"},
-    KeyRow{"double_stream_modulation_txt.lin", "double_stream_modulation_txt.linear"},
-    KeyRow{"single_stream_modulation.lin", "single_stream_modulation.linear"},
-    KeyRow{"double_blocks.{}.img_attn.qkv",
-           "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
-    KeyRow{"double_blocks.{}.txt_attn.qkv",
-           "transformer_blocks.{}.attn.add_q_proj transformer_blocks.{}.attn.add_k_proj "
-           "transformer_blocks.{}.attn.add_v_proj"},
-    KeyRow{"double_blocks.{}.img_attn.proj", "transformer_blocks.{}.attn.to_out.0"},
-    KeyRow{"double_blocks.{}.txt_attn.proj", "transformer_blocks.{}.attn.to_add_out"},
-    KeyRow{"double_blocks.{}.img_attn.norm.query_norm.scale", "transformer_blocks.{}.attn.norm_q.weight", kSame,
-           kTensor},
-    KeyRow{"double_blocks.{}.img_attn.norm.key_norm.scale", "transformer_blocks.{}.attn.norm_k.weight", kSame, kTensor},
-    KeyRow{"double_blocks.{}.txt_attn.norm.query_norm.scale", "transformer_blocks.{}.attn.norm_added_q.weight", kSame,
-           kTensor},
-    KeyRow{"double_blocks.{}.txt_attn.norm.key_norm.scale", "transformer_blocks.{}.attn.norm_added_k.weight", kSame,
-           kTensor},
-    KeyRow{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.linear_in"},
-    KeyRow{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.linear_out"},
-    KeyRow{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.linear_in"},
-    KeyRow{"double_blocks.{}.txt_mlp.2", "transformer_blocks.{}.ff_context.linear_out"},
-    KeyRow{"single_blocks.{}.linear1", "single_transformer_blocks.{}.attn.to_qkv_mlp_proj"},
-    KeyRow{"single_blocks.{}.linear2", "single_transformer_blocks.{}.attn.to_out"},
-    KeyRow{"single_blocks.{}.norm.query_norm.scale", "single_transformer_blocks.{}.attn.norm_q.weight", kSame, kTensor},
-    KeyRow{"single_blocks.{}.norm.key_norm.scale", "single_transformer_blocks.{}.attn.norm_k.weight", kSame, kTensor},
-    KeyRow{"final_layer.linear", "proj_out"},
-    KeyRow{"final_layer.adaLN_modulation.1", "norm_out.linear", kSwap},
-};
+constexpr std::array kFlux2Rows = Joined(
+    kBlackForestRows, std::array{
+                          KeyRow{"time_in.in_layer", "time_guidance_embed.timestep_embedder.linear_1"},
+                          KeyRow{"time_in.out_layer", "time_guidance_embed.timestep_embedder.linear_2"},
+                          KeyRow{"guidance_in.in_layer", "time_guidance_embed.guidance_embedder.linear_1"},
+                          KeyRow{"guidance_in.out_layer", "time_guidance_embed.guidance_embedder.linear_2"},
+                          KeyRow{"double_stream_modulation_img.lin", "double_stream_modulation_img.linear"},
+                          KeyRow{"double_stream_modulation_txt.lin", "double_stream_modulation_txt.linear"},
+                          KeyRow{"single_stream_modulation.lin", "single_stream_modulation.linear"},
+                          KeyRow{"double_blocks.{}.img_mlp.0", "transformer_blocks.{}.ff.linear_in"},
+                          KeyRow{"double_blocks.{}.img_mlp.2", "transformer_blocks.{}.ff.linear_out"},
+                          KeyRow{"double_blocks.{}.txt_mlp.0", "transformer_blocks.{}.ff_context.linear_in"},
+                          KeyRow{"double_blocks.{}.txt_mlp.2", "transformer_blocks.{}.ff_context.linear_out"},
+                          KeyRow{"single_blocks.{}.linear1", "single_transformer_blocks.{}.attn.to_qkv_mlp_proj"},
+                          KeyRow{"single_blocks.{}.linear2", "single_transformer_blocks.{}.attn.to_out"},
+                      });
 
 // Source: the modules of Stability's sd3.5 (mmditx.py), matched to diffusers' SD3Transformer2DModel. The context's last
 // modulation has two parts, of which diffusers' continuous norm reads the scale first.
