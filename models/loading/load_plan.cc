@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -47,28 +48,25 @@ bool IsOfALargerModel(const std::string& tensor, bool reads_pictures) {
   return false;
 }
 
-// Whether a product's tensor in a component of this role can wait in main memory. Tables that a text encoder looks up
-// row by row cannot.
-bool CanWait(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
-  if (role == control::ComponentRole::kTransformer) return IsModulation(name);
-  if (role != control::ComponentRole::kTextEncoder || tensor.shape.size() != 2) return false;
-  return name.ends_with(".weight") && name.find("embed") == std::string::npos &&
-         name.find("shared.") == std::string::npos && name.find("relative_attention_bias") == std::string::npos;
+// Whether the tensor is the matrix of a product. Tables that a text encoder looks up row by row are not.
+bool IsMatrix(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
+  if (tensor.shape.size() != 2) return false;
+  constexpr std::array<absl::string_view, 4> kTables = {"embed", "relative_attention_bias", "shared.", "token_embd"};
+  return role != control::ComponentRole::kTextEncoder ||
+         std::ranges::none_of(kTables, [&](absl::string_view table) { return absl::StrContains(name, table); });
 }
 
-// Whether the weight is a matrix of a product. Tables that are looked up row by row are not.
-bool IsMatrix(const std::string& name, const WeightLocation& location) {
-  return location.tensor.shape.size() == 2 && name.find("embed_tokens") == std::string::npos &&
-         name.find("shared.") == std::string::npos && name.find("token_embd") == std::string::npos &&
-         name.find("position_embedding") == std::string::npos && name.find("token_embedding") == std::string::npos &&
-         name.find("relative_attention_bias") == std::string::npos;
+// Whether a product's tensor in a component of this role can wait in main memory.
+bool CanWait(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
+  if (role == control::ComponentRole::kTransformer) return IsModulation(name);
+  return role == control::ComponentRole::kTextEncoder && name.ends_with(".weight") && IsMatrix(role, name, tensor);
 }
 
 // Returns the bytes of the weight in the storage of the request; nothing if it is plain.
 std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location, control::ComponentRole role,
                                   const LoadRequest& request) {
   const bool keeps = role == control::ComponentRole::kTransformer || role == control::ComponentRole::kTextEncoder;
-  if (request.quantize || !keeps || !IsMatrix(name, location)) return std::nullopt;
+  if (request.quantize || !keeps || !IsMatrix(role, name, location.tensor)) return std::nullopt;
   const std::vector<int64_t>& shape = location.tensor.shape;
   const auto with_scales = [&](int64_t bytes, int64_t scales) {
     return Sum(bytes, Product(Product(shape[0], scales), sizeof(float)));
