@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/fields/enum_names.h"
 #include "control/host/device.h"
 #include "control/model/group_share.h"
-#include "control/model/model_description.h"
 #include "control/model/step_memory.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
@@ -145,15 +143,6 @@ double PeakBytes(const ModelCost& cost, const ImageWork& work, int64_t images, c
   const double decode = Pixels(work) * cost.decode_values_per_pixel * element / ranks;
   return std::max(ActivationBytes(cost, work, images, share) + modulations,
                   decode + std::min(decode, share.most_band_bytes));
-}
-
-std::string StorageText(const ModelDescription& model, WeightStorage storage) {
-  if (storage == WeightStorage::kBf16) return "";
-  if (storage != WeightStorage::kStored) return base::EnumName(storage);
-  for (const ModelComponent& component : model.components) {
-    if (component.role == ComponentRole::kTransformer) return component.quantization;
-  }
-  return "";
 }
 
 }  // namespace tessera::control

@@ -39,6 +39,11 @@ absl::Status CheckRules(const ModelDescription& model) {
   return absl::OkStatus();
 }
 
+std::string QuantizationOf(const ModelDescription& model) {
+  const auto transformer = std::ranges::find(model.components, ComponentRole::kTransformer, &ModelComponent::role);
+  return transformer == model.components.end() ? "" : transformer->quantization;
+}
+
 uint64_t ParametersOf(const ModelDescription& model, ComponentRole role) {
   uint64_t parameters = 0;
   for (const ModelComponent& component : model.components) {

@@ -19,7 +19,6 @@ namespace tessera::control {
 
 struct JobParameters;
 struct PictureUse;
-enum class WeightStorage;
 
 // A component of a pipeline: transformer, text_encoder, vae, …
 struct ModelComponent {
@@ -156,8 +155,8 @@ constexpr auto FieldsOf(const ModelDescription*) {
 // many blocks as the model.
 absl::Status CheckRules(const ModelDescription& model);
 
-// How the transformer's weights are kept in memory: "Q4_K, Q6_K", "fp8"; empty if they are plain numbers.
-std::string StorageText(const ModelDescription& model, WeightStorage storage);
+// The forms in which the files have the transformer's quantized weights: "Q4_K, Q6_K"; empty if they are plain numbers.
+std::string QuantizationOf(const ModelDescription& model);
 
 // The parameters of all components of this role.
 uint64_t ParametersOf(const ModelDescription& model, ComponentRole role);

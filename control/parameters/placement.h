@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <tuple>
 
 #include "base/fields/enum_names.h"
@@ -48,6 +49,13 @@ constexpr auto NamesOf(WeightStorage) { return std::array{"stored", "bf16", "fp8
 // Whether weights are quantized while they are loaded.
 constexpr bool IsQuantizing(WeightStorage storage) {
   return storage != WeightStorage::kStored && storage != WeightStorage::kBf16;
+}
+
+// Names the storage of a model whose files hold weights quantized to `stored`, which is empty if they are plain: "fp8",
+// or `stored` itself. Empty for plain weights.
+inline std::string StorageText(WeightStorage storage, const std::string& stored) {
+  if (storage == WeightStorage::kStored) return stored;
+  return IsQuantizing(storage) ? base::EnumName(storage) : "";
 }
 
 // How a model is kept and computed on its devices. A field is an option of the command line, with its help, a key of a

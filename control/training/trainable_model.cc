@@ -33,12 +33,9 @@ absl::Status CheckDistillation(const TrainConfig& config, const ModelDescription
 }
 
 absl::Status CheckStorage(const TrainConfig& config, const ModelDescription& model) {
-  std::string storage;
-  for (const ModelComponent& component : model.components) {
-    if (component.role == ComponentRole::kTransformer) storage = component.quantization;
-  }
-  if (config.network.type != NetworkType::kFull || storage.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("model has weights in ", storage,
+  const std::string stored = QuantizationOf(model);
+  if (config.network.type != NetworkType::kFull || stored.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("model has weights in ", stored,
                                                  ", which full fine-tuning cannot change; train the model's files in "
                                                  "bf16, or an adapter with network.type: lora"));
 }

@@ -340,19 +340,20 @@ absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request,
   if (const std::string file = CudaPluginOf(worker); cuda && std::filesystem::exists(file, error)) {
     ASSIGN_OR_RETURN(plugin, DigestOfFile(file));
   }
-  return CertificateSubject{.model_digest = request.model.digest,
-                            .layout = parallel::LayoutText(request.layout),
-                            .device = cuda ? "cuda" : request.load.device,
-                            .dtype = base::EnumName(request.load.dtype),
-                            .storage = control::StorageText(request.model, request.load.placement.weights),
-                            .build = build,
-                            .plugin = plugin,
-                            .libraries = request.model.libraries,
-                            .gpu = request.identity.device,
-                            .driver = request.identity.driver,
-                            .cudnn = request.identity.cudnn,
-                            .nccl = request.identity.nccl,
-                            .communicator = request.identity.communicator};
+  return CertificateSubject{
+      .model_digest = request.model.digest,
+      .layout = parallel::LayoutText(request.layout),
+      .device = cuda ? "cuda" : request.load.device,
+      .dtype = base::EnumName(request.load.dtype),
+      .storage = control::StorageText(request.load.placement.weights, control::QuantizationOf(request.model)),
+      .build = build,
+      .plugin = plugin,
+      .libraries = request.model.libraries,
+      .gpu = request.identity.device,
+      .driver = request.identity.driver,
+      .cudnn = request.identity.cudnn,
+      .nccl = request.identity.nccl,
+      .communicator = request.identity.communicator};
 }
 
 absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,
