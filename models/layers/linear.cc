@@ -81,10 +81,8 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
   return runs ? parallel::ScatterTokens(sum, *runs, context.tensor) : parallel::SumOverGroup(sum, context.tensor);
 }
 
-at::Tensor Linear::ValuesFor(const at::Tensor& x) const { return On(x.device(), weight_->values); }
-
 at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
-  if (weight_->rows.empty()) return kernels::LinearProduct(x, ValuesFor(x), bias);
+  if (weight_->rows.empty()) return kernels::LinearProduct(x, On(x.device(), weight_->values), bias);
   std::vector<at::Tensor> parts;
   int64_t begin = 0;
   for (const WeightRows& rows : weight_->rows) {
@@ -197,7 +195,7 @@ at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardC
     return kernels::GeluTanh(Forward(x, context));
   }
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
-  return kernels::LinearGeluTanh(input, ValuesFor(input), bias_);
+  return kernels::LinearGeluTanh(input, On(input.device(), weight_->values), bias_);
 }
 
 }  // namespace tessera::models

@@ -64,8 +64,6 @@ class Linear {
     int64_t begin, count;
   };
 
-  // Returns the weight, copied to the device of x if it waits in the host's memory.
-  at::Tensor ValuesFor(const at::Tensor& x) const;
   // Returns x Wᵀ + bias on this rank.
   at::Tensor Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const;
   // Forward without adapters.
