@@ -436,6 +436,44 @@ absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& cla
   return absl::UnimplementedError(class_name);
 }
 
+at::Tensor PictureSizes(const base::Json& shapes) {
+  std::vector<int64_t> sizes;
+  for (const base::Json& row : shapes.items()) {
+    for (const base::Json& picture : row.items()) {
+      for (const base::Json& size : picture.items()) sizes.push_back(size.AsInt().value_or(0));
+    }
+  }
+  return at::tensor(sizes).view({std::ssize(shapes.items()), -1, 3});
+}
+
+std::vector<Tensors> RowsOf(const ModelUnderTest& model, const Tensors& inputs) {
+  return model.rows ? model.rows(inputs) : std::vector{inputs};
+}
+
+at::Tensor HeadOf(const models::Transformer& model, const models::ForwardPass& pass, models::BlockState state,
+                  int64_t references, const parallel::ForwardContext& context) {
+  if (references > 0) {
+    state.image = at::cat({state.image, state.text.narrow(1, state.text.size(1) - references, references)}, 1);
+  }
+  return model.Head(state, pass.ConditioningOf(model.num_blocks()), context);
+}
+
+at::Tensor OutputOf(const ModelUnderTest& under_test, const Tensors& inputs) {
+  OneRank rank;
+  std::vector<at::Tensor> outputs;
+  for (const Tensors& row : RowsOf(under_test, inputs)) {
+    const models::TransformerInput input = under_test.input(row);
+    const models::ForwardPass pass(*under_test.model, input, rank.context);
+    models::BlockState state = pass.Begin();
+    for (int i = 0; i < under_test.model->num_blocks(); ++i) {
+      under_test.model->Block(i, state, pass.ConditioningOf(i), rank.context);
+    }
+    const int64_t references = models::TokensOf(input.reference_grids);
+    outputs.push_back(under_test.output(HeadOf(*under_test.model, pass, state, references, rank.context), input.grid));
+  }
+  return at::cat(outputs);
+}
+
 at::Tensor Wave(const at::Tensor& like, double frequency) {
   return at::cos(at::arange(like.numel(), at::kDouble) * frequency).reshape(like.sizes()).to(like.device());
 }

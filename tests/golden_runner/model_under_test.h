@@ -55,6 +55,19 @@ absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& cla
                                                           const std::string& config_path, at::ScalarType dtype,
                                                           at::Device device, models::WeightShare share = {});
 
+// Returns a case's argument "img_shapes" as [b, pictures, 3].
+at::Tensor PictureSizes(const base::Json& shapes);
+
+// The inputs of the passes of a case: one for all rows, or one for each.
+std::vector<Tensors> RowsOf(const ModelUnderTest& model, const Tensors& inputs);
+
+// Returns the head's result for the image and, because the reference computes it too, for the reference pictures.
+at::Tensor HeadOf(const models::Transformer& model, const models::ForwardPass& pass, models::BlockState state,
+                  int64_t references, const parallel::ForwardContext& context);
+
+// Returns the output for all rows of a case on one rank.
+at::Tensor OutputOf(const ModelUnderTest& under_test, const Tensors& inputs);
+
 // cos(frequency · j), where j is the flat index.
 at::Tensor Wave(const at::Tensor& like, double frequency);
 

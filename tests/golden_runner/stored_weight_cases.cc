@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
-#include "kernels/cpu/widen.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/autoencoder/image_codec_table.h"
 #include "models/text_encoders/text_encoder.h"
@@ -43,9 +42,7 @@ absl::StatusOr<std::vector<Part>> PartsOf(const Case& test_case) {
     part.config_path = own + "/config.json";
     part.path = folder.empty() ? test_case.Path(test_case.Text("file")) : own;
     ASSIGN_OR_RETURN(const base::ConfigReader config, base::ConfigReader::FromFile(part.config_path, part.component));
-    const base::Json* name = config.json().Find("_class_name");
-    if (name == nullptr) name = &config.json().Find("architectures")->items().front();
-    part.class_name = *name->AsString();
+    ASSIGN_OR_RETURN(part.class_name, ClassOf(config.json()));
     parts.push_back(std::move(part));
   }
   return parts;
@@ -61,23 +58,11 @@ absl::StatusOr<at::Tensor> ReadWeight(const models::WeightFolder& weights, const
     if (!type) return absl::InvalidArgumentError(location.tensor.name);
     return at::from_blob(bytes.data(), shape, *type).to(at::kDouble).clone();
   }
-  const models::Quantization& stored = *location.quantization;
-  const at::Tensor wide = at::empty(shape, at::kFloat);
-  const int64_t rows = location.is_flat ? 1 : location.rows(), columns = wide.numel() / std::max<int64_t>(rows, 1);
-  std::vector<float> scales(static_cast<size_t>(rows * models::ScalesPerRow(location, columns)));
-  if (!scales.empty()) RETURN_IF_ERROR(weights.ReadScales(location, 0, rows, columns, scales));
-  kernels::cpu::WidenRows({.type = stored.type,
-                           .bytes = bytes.data(),
-                           .row_bytes = static_cast<int64_t>(bytes.size()) / rows,
-                           .columns = columns,
-                           .scales = scales.empty() ? nullptr : scales.data(),
-                           .scale_block = stored.scale_block,
-                           .table = stored.table.empty() ? nullptr : stored.table.data()},
-                          0, rows, wide.mutable_data_ptr<float>());
-  return wide.to(at::kDouble);
+  ASSIGN_OR_RETURN(const at::Tensor wide, models::WidenedRows(weights, location, 0, location.rows(), bytes.data()));
+  return wide.view(shape).to(at::kDouble);
 }
 
-// Four numbers that tell a tensor from every other one.
+// Four numbers that distinguish a tensor from every other one.
 at::Tensor Fingerprint(const at::Tensor& weight) {
   const at::Tensor flat = weight.flatten(), j = at::arange(flat.numel(), at::kDouble);
   return at::stack(
@@ -127,13 +112,7 @@ double Allowed(const Case& test_case, at::ScalarType dtype) {
 absl::StatusOr<Tensors> TransformerInputs(const Case& test_case) {
   ASSIGN_OR_RETURN(Tensors inputs, ReadTensors(test_case.Path(test_case.Text("inputs"))));
   if (const base::Json* shapes = test_case.arguments.Find("img_shapes"); shapes != nullptr) {
-    std::vector<int64_t> sizes;
-    for (const base::Json& row : shapes->items()) {
-      for (const base::Json& picture : row.items()) {
-        for (const base::Json& size : picture.items()) sizes.push_back(size.AsInt().value_or(0));
-      }
-    }
-    inputs["in.img_shapes"] = at::tensor(sizes).view({std::ssize(shapes->items()), -1, 3});
+    inputs["in.img_shapes"] = PictureSizes(*shapes);
   }
   return inputs;
 }
@@ -153,10 +132,9 @@ absl::Status CompareTransformer(const Case& test_case, const Part& part, const T
     const double tolerance = test_case.Tolerance(absl::StrCat("fp", precision).c_str());
     ASSIGN_OR_RETURN(const std::unique_ptr<ModelUnderTest> whole,
                      OpenModel(part.class_name, part.path, part.config_path, dtype, test_case.device));
-    const std::vector<Tensors> rows =
-        whole->rows ? whole->rows(OnDevice(inputs, test_case.device)) : std::vector{OnDevice(inputs, test_case.device)};
-    const auto compare = [&](const std::vector<at::Tensor>& outputs, Report& own) {
-      own.Add(name, Error(at::cat(outputs), gold, name, dtype == at::kDouble ? "f64.rounded" : ""), tolerance);
+    const Tensors here = OnDevice(inputs, test_case.device);
+    const auto compare = [&](const at::Tensor& output, Report& own) {
+      own.Add(name, Error(output, gold, name, dtype == at::kDouble ? "f64.rounded" : ""), tolerance);
     };
     if (test_case.layout.ranks() > 1) {
       ASSIGN_OR_RETURN(
@@ -168,29 +146,17 @@ absl::Status CompareTransformer(const Case& test_case, const Part& part, const T
                 OpenModel(part.class_name, part.path, part.config_path, dtype, test_case.device, place.share);
             if (!share.ok()) return absl::StatusOr<Report>(share.status());
             std::vector<at::Tensor> outputs;
-            for (const Tensors& row : rows) {
+            for (const Tensors& row : RowsOf(**share, here)) {
               const models::TransformerInput input = (*share)->input(row);
               outputs.push_back((*share)->output(RunOnMesh(*(*share)->model, input, place), input.grid));
             }
-            compare(outputs, own);
+            compare(at::cat(outputs), own);
             return absl::StatusOr<Report>(own);
           }));
       report.Add("", on_ranks);
       continue;
     }
-    OneRank rank;
-    std::vector<at::Tensor> outputs;
-    for (const Tensors& row : rows) {
-      const models::TransformerInput input = whole->input(row);
-      const models::ForwardPass pass(*whole->model, input, rank.context);
-      models::BlockState state = pass.Begin();
-      for (int i = 0; i < whole->model->num_blocks(); ++i) {
-        whole->model->Block(i, state, pass.ConditioningOf(i), rank.context);
-      }
-      const at::Tensor head = whole->model->Head(state, pass.ConditioningOf(whole->model->num_blocks()), rank.context);
-      outputs.push_back(whole->output(head, input.grid));
-    }
-    compare(outputs, report);
+    compare(OutputOf(*whole, here), report);
     if (dtype != at::kDouble) continue;
     RETURN_IF_ERROR(CompareWeights(part, whole->table, !test_case.Text("folder").empty(), gold, report));
   }
@@ -305,10 +271,9 @@ absl::StatusOr<Report> RunRefusedFile(const Case& test_case) {
   constexpr char kMark[] = "pickle-was-run";
   if (std::filesystem::exists(kMark)) return absl::FailedPreconditionError(absl::StrCat(kMark, " exists already"));
   ASSIGN_OR_RETURN(const base::ConfigReader reader, base::ConfigReader::FromFile(config, "config.json"));
-  const base::Json* class_name = reader.json().Find("_class_name");
-  if (class_name == nullptr) return absl::InvalidArgumentError("the configuration names no class");
+  ASSIGN_OR_RETURN(const std::string class_name, ClassOf(reader.json()));
   const absl::StatusOr<std::unique_ptr<ModelUnderTest>> opened =
-      OpenModel(*class_name->AsString(), stored, config, at::kFloat, test_case.device);
+      OpenModel(class_name, stored, config, at::kFloat, test_case.device);
   Report report;
   report.Add("code of a pickle was run", std::filesystem::exists(kMark) ? 1 : 0, 0);
   const bool may_load = !test_case.Text("optional").empty();

@@ -33,13 +33,7 @@ absl::StatusOr<Tensors> ReadInputs(const Case& test_case, const std::string& fil
   const auto own = std::ranges::find(cases, file, &Case::file);
   const base::Json* shapes = own == cases.end() ? nullptr : own->arguments.Find("img_shapes");
   if (shapes == nullptr) return inputs;
-  std::vector<int64_t> sizes;
-  for (const base::Json& row : shapes->items()) {
-    for (const base::Json& picture : row.items()) {
-      for (const base::Json& size : picture.items()) sizes.push_back(size.AsInt().value_or(0));
-    }
-  }
-  inputs["in.img_shapes"] = at::tensor(sizes).view({std::ssize(shapes->items()), -1, 3});
+  inputs["in.img_shapes"] = PictureSizes(*shapes);
   return inputs;
 }
 
@@ -65,11 +59,6 @@ at::Tensor RunInStages(const models::Transformer& model, const models::Transform
   return model.Head(state(), pass.ConditioningOf(model.num_blocks()), context);
 }
 
-// The inputs of the passes of a case: one for all rows, or one for each.
-std::vector<Tensors> RowsOf(const ModelUnderTest& model, const Tensors& inputs) {
-  return model.rows ? model.rows(inputs) : std::vector{inputs};
-}
-
 // Returns what the reference recorded for row `row` of `rows` passes, without the padding of the batch; nothing if it
 // recorded none. With one pass, it is all that was recorded.
 std::optional<at::Tensor> Recorded(const Tensors& gold, const std::string& name, size_t row, size_t rows,
@@ -85,15 +74,6 @@ std::optional<at::Tensor> Recorded(const Tensors& gold, const std::string& name,
   at::Tensor own = found->second.narrow(0, static_cast<int64_t>(row), 1);
   if (own.dim() == 3 && own.size(1) > like.size(1)) own = own.narrow(1, 0, like.size(1));
   return own;
-}
-
-// Returns the head's result for the image and, because the reference computes it too, for the reference pictures.
-at::Tensor HeadOf(const models::Transformer& model, const models::ForwardPass& pass, models::BlockState state,
-                  int64_t references, const parallel::ForwardContext& context) {
-  if (references > 0) {
-    state.image = at::cat({state.image, state.text.narrow(1, state.text.size(1) - references, references)}, 1);
-  }
-  return model.Head(state, pass.ConditioningOf(model.num_blocks()), context);
 }
 
 // Compares only the output for the image, on the ranks of the case's layout.
@@ -241,19 +221,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
     trained.push_back(param);
   }
 
-  OneRank rank;
-  std::vector<at::Tensor> outputs;
-  for (const Tensors& row : RowsOf(under_test, OnDevice(*inputs, test_case.device))) {
-    const models::TransformerInput input = under_test.input(row);
-    const models::ForwardPass pass(*under_test.model, input, rank.context);
-    models::BlockState state = pass.Begin();
-    for (int i = 0; i < under_test.model->num_blocks(); ++i) {
-      under_test.model->Block(i, state, pass.ConditioningOf(i), rank.context);
-    }
-    const int64_t references = models::TokensOf(input.reference_grids);
-    outputs.push_back(under_test.output(HeadOf(*under_test.model, pass, state, references, rank.context), input.grid));
-  }
-  const at::Tensor output = at::cat(outputs);
+  const at::Tensor output = OutputOf(under_test, OnDevice(*inputs, test_case.device));
   const at::Tensor loss = (output - Wave(output, 0.37)).square().mean();
   loss.backward();
 
