@@ -237,11 +237,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Result = TrainerRuns::Result;
 
-std::string BytesOfFile(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 struct Change {
   const char* name;
   std::function<void(const fs::path&)> make;
@@ -307,7 +302,7 @@ class ChangedPicturesTest : public ::testing::Test {
       }
     }
     const auto weights = [](const Result& result) {
-      return BytesOfFile(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
+      return FileBytes(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
     };
     ASSERT_FALSE(weights(without[0]).empty());
     EXPECT_TRUE(weights(ranks[0]) == weights(without[0]));

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 
@@ -32,15 +31,10 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Result = TrainerRuns::Result;
 
-std::string Bytes(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Changes the lowest bit of the fourth byte from the end: in a file of fp32 numbers, the least significant bit of the
 // last number.
 void ChangeOneBit(const fs::path& path) {
-  std::string bytes = Bytes(path);
+  std::string bytes = FileBytes(path);
   ASSERT_GE(bytes.size(), 4u);
   bytes[bytes.size() - 4] = static_cast<char>(bytes[bytes.size() - 4] ^ 1);
   std::ofstream(path, std::ios::binary) << bytes;
@@ -55,7 +49,7 @@ void ExpectSameSteps(const Result& one, const Result& other) {
 }
 
 std::string Weights(const Result& result) {
-  return Bytes(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
+  return FileBytes(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
 }
 
 class CacheTest : public ::testing::Test {
@@ -507,7 +501,7 @@ TEST_F(OtherBranchTest, WhatChangesSumsIsStillRefusedByName) {
   config = config_;
   config.model = runs_.files() / "model";
   fs::copy(config_.model, config.model, fs::copy_options::recursive);
-  std::string scheduler = Bytes(config.model + "/scheduler/scheduler_config.json");
+  std::string scheduler = FileBytes(config.model + "/scheduler/scheduler_config.json");
   scheduler.insert(scheduler.rfind('}'), " ");
   runs_.files().Write("model/scheduler/scheduler_config.json", scheduler);
   EXPECT_THAT(refusal(config), HasSubstr("was trained from another model than " + config.model));
@@ -736,7 +730,7 @@ TEST(TrainerStagesTest, ARunGoesOnWithMoreStagesAndWithFewer) {
     }
     // Holds the same tensors, including those of other stages.
     const auto file_of = [&](const Result& run) {
-      return type == control::NetworkType::kFull ? Weights(run) : Bytes(run.saved.exported);
+      return type == control::NetworkType::kFull ? Weights(run) : FileBytes(run.saved.exported);
     };
     ASSERT_FALSE(file_of(serial).empty());
     EXPECT_EQ(file_of(last).size(), file_of(serial).size());
@@ -918,8 +912,7 @@ class ControlPicturesRunTest : public ::testing::Test {
   // Writes the picture with a comment, so that no two files are equal.
   void Put(const std::string& picture, const std::string& name) const {
     constexpr size_t kHeader = 33;  // bytes of a PNG's signature and first chunk
-    std::ifstream file("tests/pictures/" + picture, std::ios::binary);
-    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    std::string bytes = FileBytes("tests/pictures/" + picture);
     const auto big_endian = [](uint32_t value) {
       return std::string{static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
                          static_cast<char>(value)};
