@@ -121,7 +121,7 @@ constexpr const PublishedPipeline* kAll[] = {&kFluxDev,    &kFluxSchnell, &kFlux
                                              &kKleinBase,  &kKlein9B,     &kKleinBase9B,  &kKleinKv,      &kZImageTurbo,
                                              &kZImage,     &kQwenImage,   &kQwenEdit2511, &kQwenEditPlus, &kQwenEdit};
 
-// Returns the error for a file whose weights and name leave two variants: a name with the word `word` tells it.
+// Returns the error for a file whose weights and name leave two variants: a name with the word `word` states it.
 absl::Status VariantError(const std::string& path, std::string_view first, std::string_view second,
                           const std::string& word) {
   const fs::path file(path);

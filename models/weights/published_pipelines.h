@@ -24,7 +24,7 @@ struct PublishedPipeline {
 };
 
 // Returns the pipeline of a transformer of that class with that configuration in a file of that name. InvalidArgument,
-// with a command that helps, if the name does not tell which variant it is; `path` is the file.
+// with a command that helps, if the name does not state which variant it is; `path` is the file.
 absl::StatusOr<PublishedPipeline> PipelineOf(const std::string& class_name, const base::Json& config,
                                              const std::string& path);
 

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxComponentConfigBytes = 16 << 20, kMaxCommitBytes = 64, kMaxFilesBeside = 500;
-// ComfyUI's folders, beside that of transformers or below that of the file.
+// ComfyUI's folders, next to that of transformers or below that of the file.
 constexpr const char* kNeighbours[] = {"", "text_encoders", "clip", "vae"};
 
 bool IsTokenizer(std::string_view component) {
@@ -193,7 +193,7 @@ class Assembly {
     return kind.ok() && kind->has_tokenizer;
   }
 
-  // Returns the component beside the file: in ComfyUI's folders, or as a component's folder.
+  // Returns the component near the file: in ComfyUI's folders, or as a component's folder.
   absl::StatusOr<std::optional<ComponentSource>> Beside(const PublishedComponent& component) {
     const fs::path folder = fs::path(path_).has_parent_path() ? fs::path(path_).parent_path() : fs::path(".");
     for (const fs::path& root : {folder, folder / ".."}) {

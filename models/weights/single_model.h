@@ -1,9 +1,9 @@
 // A model made of single files: the transformer's file, and for every other component of its pipeline the part of that
-// file, a file or folder that the user names, one that lies beside it, or one of the hub's cache. LibTorch-free.
+// file, a file or folder that the user names, one that lies near it, or one of the hub's cache. LibTorch-free.
 //
 // What no file holds is published: the pipeline's components and the scheduler's configuration follow from the
-// transformer's family and variant. Variants that the weights do not tell apart (Z-Image and its Turbo, klein and its
-// base model, Qwen-Image and its Edit) are told apart by the file's name.
+// transformer's family and variant. Variants that the weights do not distinguish (Z-Image and its Turbo, klein and its
+// base model, Qwen-Image and its Edit) are distinguished by the file's name.
 #pragma once
 
 #include <map>
@@ -47,7 +47,7 @@ struct SingleModel {
 
 // Assembles the model of the transformer in `path`. Components that are nowhere are in `missing`. Returns the errors of
 // ReadFileKind and CheckUsable, FailedPrecondition for a file without a transformer, and InvalidArgument for a given
-// part that fits no component, for several files beside it that fit one component, and if the file's name does not tell
+// part that fits no component, for several files near it that fit one component, and if the file's name does not state
 // its variant.
 absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control::ComponentFiles& given);
 
