@@ -455,6 +455,17 @@ c10::Event EventOn(at::Device device) {
   return event;
 }
 
+// Returns a buffer that the device reads directly, or one in pageable memory if no more memory can be pinned.
+at::Tensor ReadBuffer(int64_t bytes, at::Device device) {
+  if (!device.is_cpu()) {
+    try {
+      return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+    } catch (const c10::Error&) {  // the memory that can be pinned is limited
+    }
+  }
+  return at::empty({bytes}, at::kByte);
+}
+
 absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target) {
   if (!target.rows_of_all) RETURN_IF_ERROR(CheckCuts(target.params, target.shard));
   RETURN_IF_ERROR(PlaceScales(folder, target));
@@ -463,7 +474,7 @@ absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target) {
   std::vector<at::Tensor> buffers;
   std::vector<std::span<std::byte>> memory;
   for (size_t i = 0; i < kBuffers; ++i) {
-    buffers.push_back(at::empty({turns.buffer_bytes}, at::TensorOptions(at::kByte).pinned_memory(!device.is_cpu())));
+    buffers.push_back(ReadBuffer(turns.buffer_bytes, device));
     memory.emplace_back(static_cast<std::byte*>(buffers[i].data_ptr()), static_cast<size_t>(turns.buffer_bytes));
   }
   ReadAhead reads(folder, turns.reads, memory);

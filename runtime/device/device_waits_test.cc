@@ -167,7 +167,7 @@ TEST_P(WaitingBlocksTest, SoTheyAreWhereMemoryCannotBePinned) {
 // With two buffers every pass copies each block once, while the block before it computes. With more buffers some blocks
 // are still there from the pass before.
 TEST_P(WaitingBlocksTest, APassBringsEachBlockAtMostOnceAndAheadOfItsUse) {
-  ASSERT_GE(blocks(), 3);
+  if (blocks() < 3) GTEST_SKIP() << "all blocks stay in two buffers";
   std::vector<int64_t> copies;  // of a steady pass, by the number of buffers
   for (const int64_t buffers : {int64_t{2}, int64_t{3}, blocks()}) {
     LetWait(blocks(), buffers, false);

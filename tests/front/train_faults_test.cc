@@ -233,8 +233,9 @@ TEST_F(TrainFaultsTest, StepsThatAreNotFiniteAreSkippedCountedAndEndTheRun) {
   fs::copy("tests/golden/pipelines/pixart_sigma", model, fs::copy_options::recursive);
   const std::string weights = model + "/transformer/diffusion_pytorch_model.safetensors";
   std::string bytes = Bytes(weights);
-  const std::string nan("\x00\x00\xc0\x7f", 4);  // replaces the last number of the file, in single precision
-  bytes.replace(bytes.size() - nan.size(), nan.size(), nan);
+  // Replaces the last number of the file, in single precision, by the largest of bf16, whose square is not finite.
+  const std::string largest("\x00\x00\x7f\x7f", 4);
+  bytes.replace(bytes.size() - largest.size(), largest.size(), largest);
   std::ofstream(weights, std::ios::binary) << bytes;
   const Finished finished = Train(Config("run", 100, "  max_nonfinite_steps: 2\n", model));
   EXPECT_NE(finished.exit_code, 0);

@@ -296,7 +296,7 @@ class TrainingRuns {
       const models::Param &plain = family.parameters()[i], &held = in_eight_bits.parameters()[i];
       TORCH_CHECK(plain.spec.name == held.spec.name);
       if (!held.scales.defined()) continue;
-      plain.Value().copy_(models::FromEightBits(held.Value(), held.View(held.scales), at::kDouble));
+      plain.Value().copy_(models::FromEightBits(held.Value(), held.View(held.scales), at::kFloat));
     }
   }
 
