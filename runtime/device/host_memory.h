@@ -1,5 +1,5 @@
 // Copies between host and device without waiting on either side, through host memory that the device can access
-// directly.
+// directly. If no more of it can be had, the host waits for the copies.
 #pragma once
 
 #include <ATen/ATen.h>

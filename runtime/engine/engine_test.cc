@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -26,6 +25,7 @@
 #include "models/families/families.h"
 #include "models/loading/load_options.h"
 #include "models/weights/model_folder.h"
+#include "tests/support/spoil_tensor.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -94,28 +94,6 @@ class CopiedPipeline {
     const std::string changed = std::regex_replace(text.str(), std::regex(pattern), replacement);
     EXPECT_NE(changed, text.str()) << file;
     folder_.Write("model/" + file, changed);
-  }
-
-  // Sets each value of the tensor to `bits` of BF16, in a file of F16 weights.
-  void Spoil(const std::string& file, const std::string& tensor, uint16_t bits) const {
-    std::stringstream text;
-    text << std::ifstream(path() + "/" + file, std::ios::binary).rdbuf();
-    const std::string bytes = text.str();
-    uint64_t header = 0;
-    std::memcpy(&header, bytes.data(), sizeof(header));
-    std::string described = bytes.substr(sizeof(header), header), data = bytes.substr(sizeof(header) + header);
-    std::smatch found;
-    const std::regex entry("(\"" + tensor +
-                           R"re(":\{"dtype":")F16(","shape":\[[0-9,]+\],"data_offsets":\[(\d+),(\d+)\]))re");
-    ASSERT_TRUE(std::regex_search(described, found, entry)) << tensor;
-    for (size_t at = std::stoul(found[3]); at < std::stoul(found[4]); at += sizeof(bits)) {
-      std::memcpy(data.data() + at, &bits, sizeof(bits));
-    }
-    described = found.prefix().str() + found[1].str() + "BF16" + found[2].str() + found.suffix().str();
-    described.resize((described.size() + 7) / 8 * 8, ' ');
-    header = described.size();
-    folder_.Write("model/" + file,
-                  std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + described + data);
   }
 
  private:
@@ -328,15 +306,12 @@ TEST_F(EngineTest, AStepAfterWhichLatentsAreNotFiniteIsAnsweredSo) {
   EXPECT_TRUE(Step(good).ok());
 }
 
-// The largest numbers of BF16. Weights of them are finite, as all that are loaded, and make activations that are not.
-constexpr uint16_t kLargest = 0x7F7F, kLowest = 0xFF7F;
-
-constexpr char kAutoencoderFile[] = "vae/diffusion_pytorch_model.safetensors";
+constexpr char kAutoencoderFile[] = "/vae/diffusion_pytorch_model.safetensors";
 
 TEST_F(EngineTest, APictureThatIsNotFiniteIsAnErrorAndNoPixelsAreSent) {
-  for (const uint16_t bits : {kLargest, kLowest}) {
+  for (const uint16_t bits : {kLargestBf16, kLowestBf16}) {
     const CopiedPipeline model("pixart_sigma");
-    model.Spoil(kAutoencoderFile, "decoder.conv_out.weight", bits);
+    SpoilTensor(model.path() + kAutoencoderFile, "decoder.conv_out.weight", bits);
     ASSERT_TRUE(engine_.Load({.model = model.path()}).ok());
     ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
     const uint64_t jobs[] = {1};
@@ -351,9 +326,9 @@ TEST_F(EngineTest, APictureThatIsNotFiniteIsAnErrorAndNoPixelsAreSent) {
 }
 
 TEST_F(EngineTest, APromptWhoseStatesAreNotFiniteIsAnErrorHoweverOftenItIsEncoded) {
-  for (const uint16_t bits : {kLargest, kLowest}) {
+  for (const uint16_t bits : {kLargestBf16, kLowestBf16}) {
     const CopiedPipeline model("pixart_sigma");
-    model.Spoil("text_encoder/model.safetensors", "encoder.final_layer_norm.weight", bits);
+    SpoilTensor(model.path() + "/text_encoder/model.safetensors", "encoder.final_layer_norm.weight", bits);
     ASSERT_TRUE(engine_.Load({.model = model.path()}).ok());
     for (int i = 0; i < 2; ++i) {
       const absl::Status started = engine_.StartJob(1, Apple()).status();
@@ -365,7 +340,7 @@ TEST_F(EngineTest, APromptWhoseStatesAreNotFiniteIsAnErrorHoweverOftenItIsEncode
 
 TEST(EncodedPicturesTest, APictureThatIsEncodedAsNumbersThatAreNotFiniteIsAnError) {
   const CopiedPipeline copy("pixart_sigma");
-  copy.Spoil(kAutoencoderFile, "encoder.conv_out.weight", kLargest);
+  SpoilTensor(copy.path() + kAutoencoderFile, "encoder.conv_out.weight", kLargestBf16);
   const models::ModelFolder folder = *models::ModelFolder::Open(copy.path());
   const std::unique_ptr<models::Family> family = *(*models::FindFamily(folder.class_name()))->load(folder, {});
   parallel::SingleRank one;

@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tests/front/train_command_fixture.h"
 #include "tests/support/fault_runs.h"
+#include "tests/support/spoil_tensor.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera {
@@ -231,15 +233,13 @@ TEST_F(TrainFaultsTest, ADamagedCheckpointIsPassedOver) {
 TEST_F(TrainFaultsTest, StepsThatAreNotFiniteAreSkippedCountedAndEndTheRun) {
   const std::string model = folder() + "/model";
   fs::copy("tests/golden/pipelines/pixart_sigma", model, fs::copy_options::recursive);
-  const std::string weights = model + "/transformer/diffusion_pytorch_model.safetensors";
-  std::string bytes = Bytes(weights);
-  // Replaces the last number of the file, in single precision, by the largest of bf16, whose square is not finite.
-  const std::string largest("\x00\x00\x7f\x7f", 4);
-  bytes.replace(bytes.size() - largest.size(), largest.size(), largest);
-  std::ofstream(weights, std::ios::binary) << bytes;
-  const Finished finished = Train(Config("run", 100, "  max_nonfinite_steps: 2\n", model));
+  SpoilTensor(model + "/transformer/diffusion_pytorch_model.safetensors", "proj_out.weight", kLargestBf16);
+  const std::string config = Config("run", 100, "  max_nonfinite_steps: 2\n", model);
+  const std::string in_fp32 = absl::StrReplaceAll(Bytes(config), {{"dtype: fp64", "dtype: fp32"}});
+  std::ofstream(config) << in_fp32;
+  const Finished finished = Train(config);
   EXPECT_NE(finished.exit_code, 0);
-  ASSERT_EQ(finished.Of("trained").size(), 3u);
+  ASSERT_EQ(finished.Of("trained").size(), 3u) << ErrorOf(finished);
   for (const boost::json::object& step : finished.Of("trained")) EXPECT_TRUE(step.at("skipped").as_bool());
   EXPECT_THAT(ErrorOf(finished), AllOf(HasSubstr("not finite in 3 steps in a row"), HasSubstr("no checkpoint was")));
 }
