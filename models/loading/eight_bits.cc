@@ -10,7 +10,9 @@ constexpr double kLargest = 127;
 }  // namespace
 
 ParamTable::FormOf InEightBits() {
-  return [](const ParamSpec&) { return QuantForm{.type = kernels::QuantType::kInt8}; };
+  return [](const ParamSpec& spec) {
+    return spec.is_looked_up ? std::nullopt : std::optional(QuantForm{.type = kernels::QuantType::kInt8});
+  };
 }
 
 ParamTable::FormOf InStorage(control::WeightStorage storage) {
@@ -18,7 +20,8 @@ ParamTable::FormOf InStorage(control::WeightStorage storage) {
                                   : storage == control::WeightStorage::kQ8_0 ? kernels::QuantType::kQ8_0
                                                                              : kernels::QuantType::kInt8;
   return [type](const ParamSpec& spec) -> std::optional<QuantForm> {
-    if (spec.shape.size() != 2 || spec.shape[1] % kernels::BlockOf(type).values != 0) return std::nullopt;
+    if (spec.is_looked_up || spec.shape.size() != 2 || spec.shape[1] % kernels::BlockOf(type).values != 0)
+      return std::nullopt;
     return QuantForm{.type = type};
   };
 }

@@ -56,6 +56,13 @@ bool IsMatrix(control::ComponentRole role, const std::string& name, const Stored
          std::ranges::none_of(kTables, [&](absl::string_view table) { return absl::StrContains(name, table); });
 }
 
+// Whether the tensor is a table that stays as it is stored (models/layers/token_embedding.h).
+bool IsTokenTable(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
+  if (role != control::ComponentRole::kTextEncoder || tensor.shape.size() != 2) return false;
+  return name == "shared.weight" || name == "token_embd.weight" || name == "embed_tokens.weight" ||
+         name.ends_with(".embed_tokens.weight");
+}
+
 // Whether a product's tensor in a component of this role can wait in main memory.
 bool CanWait(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
   if (role == control::ComponentRole::kTransformer) return IsModulation(name);
@@ -66,7 +73,9 @@ bool CanWait(control::ComponentRole role, const std::string& name, const StoredT
 std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location, control::ComponentRole role,
                                   const LoadRequest& request) {
   const bool keeps = role == control::ComponentRole::kTransformer || role == control::ComponentRole::kTextEncoder;
-  if (request.quantize || !keeps || !IsMatrix(role, name, location.tensor)) return std::nullopt;
+  const bool is_stored_table =
+      request.placement.weights == control::WeightStorage::kStored && IsTokenTable(role, name, location.tensor);
+  if (request.quantize || !keeps || !(is_stored_table || IsMatrix(role, name, location.tensor))) return std::nullopt;
   const std::vector<int64_t>& shape = location.tensor.shape;
   const auto with_scales = [&](int64_t bytes, int64_t scales) {
     return Sum(bytes, Product(Product(shape[0], scales), sizeof(float)));

@@ -156,6 +156,29 @@ TEST(LoadPlan, TheRestOfALargerModelInATextEncodersFileDoesNotCount) {
   EXPECT_EQ(Component(PlanFor(folder.path(), {}), "text_encoder").parameters, 8);
 }
 
+// Matrices and tables of tokens in eight bits keep them, with a scale for each row of the matrix and one for each row
+// of the table; the biases of positions are widened.
+TEST(LoadPlan, QuantizedMatricesAndTablesOfTokensCountAsStored) {
+  const TestFolder folder;
+  folder.Write("model_index.json", R"({"_class_name": "P", "text_encoder": ["t", "T"], "vae": ["d", "V"]})");
+  const auto eight_bits = [](const std::string& name, int begin) {
+    return absl::StrCat("\"", name, R"(":{"dtype":"F8_E4M3","shape":[4,2],"data_offsets":[)", begin, ",", begin + 8,
+                        "]},\"", name, R"(_scale":{"dtype":"F32","shape":[4],"data_offsets":[)", begin + 8, ",",
+                        begin + 24, "]}");
+  };
+  folder.Write("text_encoder/model.safetensors",
+               SafetensorsBytes(absl::StrCat("{", eight_bits("shared.weight", 0), ",", eight_bits("a.weight", 24), ",",
+                                             eight_bits("relative_attention_bias.weight", 48), "}"),
+                                std::string(72, '\0')));
+  folder.Write("vae/diffusion_pytorch_model.safetensors", OneTensor("a"));
+  LoadRequest request{.dtype = control::Dtype::kBf16};
+  EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, (8 + 16) + (8 + 16) + 8 * 2);
+  request.placement.weights = control::WeightStorage::kInt8;  // only matrices are quantized on loading
+  EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, 8 * 2 + (8 + 16) + 8 * 2);
+  request.placement.weights = control::WeightStorage::kBf16;
+  EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, 3 * 8 * 2);
+}
+
 TEST(LoadPlan, OnTheHostEverythingStaysAndTheLargestTensorIsThereTwice) {
   for (const auto& [dtype, size] : kSizes) {
     const LoadPlan plan = PlanFor("tests/golden/pipelines/flux_dev", {.dtype = dtype});

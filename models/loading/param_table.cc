@@ -163,6 +163,12 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
   return product;
 }
 
+WeightRows ParamTable::AddLookedUp(ParamSpec spec) {
+  spec.is_looked_up = true;
+  const std::optional<QuantForm> form = form_of_ ? form_of_(spec) : std::nullopt;
+  return Pack({std::move(spec)}, form);
+}
+
 std::shared_ptr<at::Tensor> ParamTable::AddConvolution(ParamSpec spec) {
   spec.last_frame = spec.shape.size() == 5;
   auto weight = std::make_shared<at::Tensor>(Add(std::move(spec)));

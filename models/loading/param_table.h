@@ -111,6 +111,7 @@ struct ParamSpec {
   bool last_frame = false;
   // A file may omit it: it is then the identity matrix.
   bool is_identity_if_missing = false;
+  bool is_looked_up = false;  // row by row: no product's weight
 };
 
 // The form in which a weight stays in memory.
@@ -132,8 +133,9 @@ struct QuantForm {
   bool operator==(const QuantForm&) const = default;
 };
 
-// Consecutive rows of a product's weight that are stored alike: plain as [rows, in], or in the layout of
-// kernels::PackWeight, or quantized as bytes [rows, …] with fp32 scales [rows, …] if the form has them.
+// Consecutive rows of a product's weight, or a table's, that are stored alike: plain as [rows, in], or in the layout of
+// kernels::PackWeight (products alone), or quantized as bytes [rows, …] with fp32 scales [rows, …] if the form has
+// them.
 struct WeightRows {
   at::Tensor values, scales;
   std::optional<QuantForm> form;
@@ -175,7 +177,8 @@ struct Param {
 // Owns handles to the tensors it allocates; layers share them. Not thread-safe while parameters are added.
 class ParamTable {
  public:
-  // Returns the form in which the weight of a product stays in memory; nothing if it is plain.
+  // Returns the form in which the weight of a product, or a table that is looked up, stays in memory; nothing if it is
+  // plain.
   using FormOf = std::function<std::optional<QuantForm>(const ParamSpec&)>;
 
   // Without `form_of` all weights are plain.
@@ -204,6 +207,9 @@ class ParamTable {
 
   // Like AddPacked, for the weights of one matrix product. PackForInference may reorder them in memory.
   std::shared_ptr<ProductWeight> AddProduct(std::vector<ParamSpec> specs);
+
+  // Like Add, for a table that is looked up row by row: it stays in the form in which its file has it.
+  WeightRows AddLookedUp(ParamSpec spec);
 
   // Like Add, for the weight of a convolution, [out, in, height, width], or of a causal convolution of videos, of which
   // the last frame is kept. PackForInference may reorder it in memory.

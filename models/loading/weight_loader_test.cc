@@ -10,6 +10,8 @@
 
 #include "kernels/ops.h"
 #include "models/layers/linear.h"
+#include "models/layers/token_embedding.h"
+#include "models/loading/eight_bits.h"
 #include "parallel/rank_groups.h"
 
 namespace tessera::models {
@@ -218,6 +220,28 @@ TEST_F(WeightLoaderTest, MultipliesByRowsOfSeveralForms) {
   const parallel::ForwardContext context{.attention = attention, .tensor = alone, .world = alone};
   const at::Tensor y = linear.Forward(at::tensor({1.f, 10.f}).view({1, 2}), context);
   EXPECT_TRUE(at::equal(y, at::tensor({10.5f, -4.5f, 43.f, 65.f}).view({1, 4}))) << y;
+}
+
+TEST_F(WeightLoaderTest, LooksUpRowsOfATableThatStaysQuantized) {
+  Write({{"a.weight", "F8_E4M3", "[3,2]", std::string("\x38\x40\x38\xb8\x40\x40", 6)},  // 1, 2; 1, -1; 2, 2
+         {"a.weight_scale", "F32", "[3]", Floats({0.5, 2, 3})},
+         {"b.weight", "F32", "[2,2]", Floats({1, 2, 3, 4})}});
+  const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    ParamTable table(dtype, at::kCPU, {}, StoredForms(folder));
+    const TokenEmbedding packed(table, "a.weight", 3, 2, {}), plain(table, "b.weight", 2, 2, {});
+    ASSERT_EQ(LoadWeights(folder, table, "part"), absl::OkStatus());
+    table.PackForInference();
+    EXPECT_EQ(table.params()[0].storage.nbytes(), 6u) << "widened";
+    const at::Tensor found = packed.Forward(at::tensor({2, 0, 1, 2}, at::kLong).view({2, 2}));
+    EXPECT_EQ(found.scalar_type(), dtype);
+    EXPECT_TRUE(at::equal(found, at::tensor({6., 6., .5, 1., 2., -2., 6., 6.}).to(dtype).view({2, 2, 2}))) << found;
+    EXPECT_TRUE(at::equal(plain.Forward(at::tensor({1}, at::kLong)), at::tensor({3, 4}).to(dtype).view({1, 2})));
+  }
+  // Only products are quantized on loading.
+  ParamTable table(at::kFloat, at::kCPU, {}, InStorage(control::WeightStorage::kInt8));
+  const TokenEmbedding plain(table, "b.weight", 2, 2, {});
+  EXPECT_FALSE(table.params()[0].form.has_value());
 }
 
 TEST_F(WeightLoaderTest, QuantizesPlainWeights) {

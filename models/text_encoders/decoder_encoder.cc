@@ -60,7 +60,8 @@ DecoderEncoder::Layer::Layer(const std::string& name, const DecoderConfig& confi
 
 DecoderEncoder::DecoderEncoder(const DecoderConfig& config, ParamTable& table)
     : config_(config),
-      embedding_(Add(table, "embed_tokens.weight", {config.vocabulary, config.width})),
+      embedding_(table, absl::StrCat(kPrefixes[0], "embed_tokens.weight"), config.vocabulary, config.width,
+                 AliasesOf("embed_tokens.weight")),
       final_norm_(Add(table, "norm.weight", {config.width})) {
   for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) table.IgnoreInFile(name);
   // What Mistral 3 and Qwen2.5-VL read pictures with; a model without that part does not use it.
@@ -83,7 +84,7 @@ DecoderEncoder::DecoderEncoder(const VisionLanguageConfig& config, ParamTable& t
 }
 
 at::Tensor DecoderEncoder::Embed(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
-  at::Tensor x = at::embedding(embedding_, input.ids);
+  at::Tensor x = embedding_.Forward(input.ids);
   if (input.pictures.empty()) return x;
   TORCH_CHECK(vision_.has_value() && x.size(0) == 1, "only one text of a model with a vision tower can have pictures");
   const at::Tensor tokens = vision_->Forward(input.pictures, input.weights, context);  // [units, width]

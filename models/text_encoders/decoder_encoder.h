@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/layers/linear.h"
+#include "models/layers/token_embedding.h"
 #include "models/text_encoders/qwen_vision.h"
 #include "models/text_encoders/text_encoder.h"
 
@@ -38,7 +39,7 @@ class DecoderEncoder final : public TextEncoder {
   at::Tensor Angles(const TextEncoderInput& input) const;
 
   DecoderConfig config_;
-  at::Tensor embedding_;  // [vocabulary, width]
+  TokenEmbedding embedding_;
   std::vector<Layer> layers_;
   at::Tensor final_norm_;  // [width]
   // Only if the model reads pictures.

@@ -31,9 +31,7 @@ T5Encoder::Block::Block(const ParamScope& scope, const T5Config& config)
 
 T5Encoder::T5Encoder(const T5Config& config, ParamTable& table)
     : config_(config),
-      embedding_(table.Add({.name = "shared.weight",
-                            .shape = {config.vocabulary, config.width},
-                            .aliases = {"encoder.embed_tokens.weight"}})),
+      embedding_(table, "shared.weight", config.vocabulary, config.width, {"encoder.embed_tokens.weight"}),
       position_bias_(table.Add({.name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
                                 .shape = {config.buckets, config.heads}})),
       final_norm_(table.Add({.name = "encoder.final_layer_norm.weight", .shape = {config.width}})) {
@@ -70,7 +68,7 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
 EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
   const BroughtPart frame(input.weights, WeightResidency::kFrame);
   SelectedStates states(input.states, config_.layers);
-  at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, d_model]
+  at::Tensor x = embedding_.Forward(input.ids);  // [b, t, d_model]
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   at::Tensor bias = PositionBias(input.ids.size(1)).to(accumulation);
   if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);

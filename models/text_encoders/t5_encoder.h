@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/layers/linear.h"
+#include "models/layers/token_embedding.h"
 #include "models/text_encoders/text_encoder.h"
 
 namespace tessera::models {
@@ -29,7 +30,7 @@ class T5Encoder final : public TextEncoder {
   at::Tensor PositionBias(int64_t tokens) const;
 
   T5Config config_;
-  at::Tensor embedding_;        // [vocabulary, d_model]
+  TokenEmbedding embedding_;
   at::Tensor position_bias_;    // [buckets, h]
   mutable at::Tensor buckets_;  // BucketsOf the longest text so far, on the device of position_bias_
   std::vector<Block> blocks_;

@@ -1,0 +1,29 @@
+#include "models/layers/token_embedding.h"
+
+#include <utility>
+
+#include "kernels/ops.h"
+
+namespace tessera::models {
+
+TokenEmbedding::TokenEmbedding(ParamTable& table, std::string name, int64_t tokens, int64_t width,
+                               std::vector<std::string> aliases)
+    : dtype_(table.dtype()),
+      rows_(table.AddLookedUp({.name = std::move(name), .shape = {tokens, width}, .aliases = std::move(aliases)})) {}
+
+at::Tensor TokenEmbedding::Forward(const at::Tensor& ids) const {
+  if (!rows_.form) return at::embedding(rows_.values, ids);
+  const at::Tensor chosen = ids.flatten();
+  const kernels::QuantWeight weight{
+      .type = rows_.form->type,
+      .values = rows_.values.index_select(0, chosen),
+      .scales = rows_.scales.defined() ? rows_.scales.index_select(0, chosen) : at::Tensor(),
+      .table = rows_.table,
+      .in = rows_.in,
+      .scale_block = rows_.form->scale_block};
+  std::vector<int64_t> shape = ids.sizes().vec();
+  shape.push_back(rows_.in);
+  return kernels::WidenWeight(weight, dtype_).view(shape);
+}
+
+}  // namespace tessera::models
