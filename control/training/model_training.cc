@@ -23,6 +23,22 @@ constexpr size_t kSwapBuffers = 2;   // blocks in device buffers: the one in use
 
 double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 : dtype == TrainDtype::kFp32 ? 4 : 8; }
 
+// The bytes of a weight of the transformer in training, as the mean of all: matrices that are quantized in their file
+// stay so under an adapter.
+double WeightBytesOf(const TrainConfig& config, const ModelDescription& model) {
+  if (config.train.quantize) return 1;
+  const double plain = ElementBytesOf(config.train.dtype);
+  if (config.network.type != NetworkType::kLora) return plain;
+  double all = 0, bytes = 0;
+  for (const ModelComponent& component : model.components) {
+    if (component.role != ComponentRole::kTransformer) continue;
+    all += static_cast<double>(component.parameters);
+    bytes += (static_cast<double>(component.parameters) - static_cast<double>(component.packed_parameters)) * plain +
+             static_cast<double>(component.packed_bytes);
+  }
+  return all > 0 ? bytes / all : plain;
+}
+
 double TransformerParameters(const ModelDescription& model) {
   return static_cast<double>(ParametersOf(model, ComponentRole::kTransformer));
 }
@@ -285,7 +301,7 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const TrainParallelism& parallelism = config.parallelism;
   const bool is_lora = config.network.type == NetworkType::kLora;
   const auto tensor = static_cast<double>(parallelism.tensor), data = static_cast<double>(parallelism.data);
-  const double element = ElementBytesOf(config.train.dtype);
+  const double element = ElementBytesOf(config.train.dtype), weight_bytes = WeightBytesOf(config, model);
   const double master = config.train.dtype == TrainDtype::kFp64 ? 8 : 4;
   const double weight_share = parallelism.zero == ZeroStage::kFull ? tensor * data : tensor;
   const double state_share = parallelism.zero == ZeroStage::kNone ? 1 : data;
@@ -295,7 +311,7 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double parameters = of_all_stages * stage.weights;
   const bool shards_weights = parallelism.zero == ZeroStage::kFull && parallelism.data > 1;
   const double block = shards_weights ? of_all_stages * LargestBlockShare(model) / tensor : 0;  // a gathered block
-  const double weights = of_all_stages * stage.on_device * (config.train.quantize ? 1 : element) / weight_share;
+  const double weights = of_all_stages * stage.on_device * weight_bytes / weight_share;
   // Tensor ranks shard one of the two factors of each module.
   const double trained =
       is_lora ? static_cast<double>(AdapterParameters(model, config.network)) * stage.weights * (1 + 1 / tensor) / 2
@@ -303,7 +319,7 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double states = config.train.ema_decay > 0 ? 4 : 3;
   TrainingMemory memory;
   // A gathered block exists twice: in its final place, and as the message with its parts.
-  memory.weights = static_cast<uint64_t>(weights + 2 * block * (config.train.quantize ? 1 : element));
+  memory.weights = static_cast<uint64_t>(weights + 2 * block * weight_bytes);
   memory.adapter = is_lora ? static_cast<uint64_t>(trained * element) : 0;
   // Every data rank has all gradients of an adapter. Autograd returns those of a block's weights in the dtype of the
   // computation, and they are summed in fp32.

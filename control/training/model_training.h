@@ -72,7 +72,7 @@ LargestSample LargestSampleOf(const TrainingSet& set, const ModelDescription& mo
 
 // Bytes in training, on the rank that needs most.
 struct TrainingMemory {
-  uint64_t weights = 0;      // of the transformer in the dtype of the computation, or in 8 bits
+  uint64_t weights = 0;      // of the transformer: as quantized in its file, in the computation's dtype, or in 8 bits
   uint64_t adapter = 0;      // under NetworkType::kLora
   uint64_t gradients = 0;    // fp32
   uint64_t optimizer = 0;    // fp32 master weights, both moments, the moving average

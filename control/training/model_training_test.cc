@@ -49,6 +49,19 @@ TEST(ModelTrainingTest, FluxOf8BitsWithSwappedBlocksFitsInto22GiB) {
   EXPECT_LT(small.weights, plain.weights / 2);
 }
 
+TEST(ModelTrainingTest, QuantizedMatricesStaySoUnderAnAdapter) {
+  ModelDescription model = Flux();
+  ModelComponent& transformer = model.components.front();
+  transformer.packed_parameters = 11'900'000'000;
+  transformer.packed_bytes = transformer.packed_parameters / 32 * 18;  // four bits, and a scale for 32 values
+  TrainConfig config = Config();
+  const uint64_t expected = transformer.packed_bytes + 2 * (transformer.parameters - transformer.packed_parameters);
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, model, {{1024, 1024}}).weights), static_cast<double>(expected),
+              1e4);
+  config.train.quantize = true;  // from the widened ones
+  EXPECT_EQ(PredictMemory(config, model, {{1024, 1024}}).weights, transformer.parameters);
+}
+
 TEST(ModelTrainingTest, SwappedBlocksAreSpreadOverAllSoThatTheyAlternateWithSomeThatStay) {
   EXPECT_THAT(SwappedBlocks(57, 10), ElementsAre(5, 11, 17, 22, 28, 34, 39, 45, 51, 56));
   EXPECT_THAT(SwappedBlocks(4, 2), ElementsAre(1, 3));
