@@ -42,7 +42,8 @@ bool IsValid(absl::string_view instruction, absl::string_view value) {
   if (name == "drift") return IsNumber(value, 0, std::numeric_limits<int32_t>::max());
   if (IsOneOf(instruction, {"mute", "mute-if-adoptable", "no-device", "no-room", "batch-drift", "any-model", "silent"}))
     return value.empty();
-  if (IsOneOf(instruction, {"contents", "gate", "permits", "loads", "sizes", "encoders", "when", "faults", "version"}))
+  if (IsOneOf(instruction,
+              {"contents", "gate", "load-gate", "permits", "loads", "sizes", "encoders", "when", "faults", "version"}))
     return !value.empty();
   if (IsOneOf(instruction, {"step-time", "encode-time", "decode-time", "load-time"})) {
     return IsNumber(value, 0, kMaxMilliseconds);

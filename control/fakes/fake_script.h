@@ -37,6 +37,7 @@
 //   gate=FILE               the first step of a job whose prompt contains "gated" waits until FILE exists
 //   permits=FILE            each step waits until FILE has one byte more than the process has done steps
 //   contents=FILE           its weights have the digest that FILE contains when it loads
+//   load-gate=FILE          loading stops half-way, as it reports, until FILE exists
 //   loads=FILE              appends a line to this file for each load
 //   sizes=FILE              appends a line, WIDTHxHEIGHT, to this file for each image in each step
 //   encoders=FILE           appends a line to this file each time it reads text encoders that it does not keep

@@ -158,14 +158,14 @@ class Component {
     std::unique_ptr<Model> model = make_(table);
     if (share_.row_ranks != nullptr) {
       ASSIGN_OR_RETURN(std::shared_ptr<ShardedWeights> sharded,
-                       ShardedWeights::Load(*weights, table, name_, *share_.row_ranks));
+                       ShardedWeights::Load(*weights, table, name_, *share_.row_ranks, folder_.meter().get()));
       bytes_ = sharded->own_bytes();
       residency_ = std::move(sharded);
       model_ = std::move(model);
       return absl::OkStatus();
     }
     bytes_ = table.bytes();
-    if (absl::Status loaded = LoadWeights(*weights, table, name_); !loaded.ok()) return loaded;
+    if (absl::Status loaded = LoadWeights(*weights, table, name_, folder_.meter().get()); !loaded.ok()) return loaded;
     if (for_training_) {
       table.RequireGradients();
       params_ = table.params();

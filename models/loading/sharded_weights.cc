@@ -108,7 +108,7 @@ void ShardedWeights::Keep(Message& message, Rows rows) {
 absl::StatusOr<std::unique_ptr<ShardedWeights>> ShardedWeights::Load(const WeightFolder& folder,
                                                                      const ParamTable& table,
                                                                      const std::string& component,
-                                                                     parallel::Communicator& ranks) {
+                                                                     parallel::Communicator& ranks, LoadMeter* meter) {
   RETURN_IF_ERROR(CheckWeights(folder, table, component));
   std::unique_ptr<ShardedWeights> weights(new ShardedWeights(table.params(), ranks, Rows::kUnread));
   std::vector<Param> rows = table.params();
@@ -118,7 +118,8 @@ absl::StatusOr<std::unique_ptr<ShardedWeights>> ShardedWeights::Load(const Weigh
     param.offset = 0;
     param.shape[0] = param.storage.size(0);
   }
-  RETURN_IF_ERROR(ReadRows(folder, rows, {.rank = ranks.rank(), .size = ranks.size()}, table.dtype()));
+  RETURN_IF_ERROR(
+      ReadRows(folder, rows, {.rank = ranks.rank(), .size = ranks.size()}, table.dtype(), ReportTo(meter, component)));
   return weights;
 }
 

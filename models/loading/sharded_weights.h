@@ -22,6 +22,8 @@
 
 namespace tessera::models {
 
+class LoadMeter;  // models/weights/load_meter.h
+
 // Bring and Release are collective over the ranks. In addition to its rows a rank holds the brought parts and,
 // while it brings a part, the message that contains it.
 class ShardedWeights final : public WeightResidency {
@@ -31,11 +33,13 @@ class ShardedWeights final : public WeightResidency {
   ShardedWeights(std::span<const Param> params, parallel::Communicator& ranks);
 
   // Calls CheckWeights, then reads this rank's rows of each parameter, and no others, from the files. The parameters of
-  // the table have no memory (WeightShare::row_ranks), and are in no tensor group. Returns the errors of LoadWeights.
+  // the table have no memory (WeightShare::row_ranks), and are in no tensor group. `meter` and the errors are those of
+  // LoadWeights.
   // Not collective: other ranks may fail. Not for a thread in c10::InferenceMode.
   static absl::StatusOr<std::unique_ptr<ShardedWeights>> Load(const WeightFolder& folder, const ParamTable& table,
                                                               const std::string& component,
-                                                              parallel::Communicator& ranks);
+                                                              parallel::Communicator& ranks,
+                                                              LoadMeter* meter = nullptr);
 
   void Bring(int part) override;
   void Release(int part) override;

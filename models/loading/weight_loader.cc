@@ -20,6 +20,7 @@
 #include "kernels/quantized/quant_rows.h"
 #include "models/loading/eight_bits.h"
 #include "models/precision.h"
+#include "models/weights/load_meter.h"
 #include "models/weights/read_ahead.h"
 
 namespace tessera::models {
@@ -466,7 +467,13 @@ at::Tensor ReadBuffer(int64_t bytes, at::Device device) {
   return at::empty({bytes}, at::kByte);
 }
 
-absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target) {
+uint64_t BytesOf(const ReadTurn& turn) {
+  int64_t bytes = 0;
+  for (const FileRead& read : turn) bytes += read.rows * read.row_bytes;
+  return static_cast<uint64_t>(bytes);
+}
+
+absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target, const ReadReport& report) {
   if (!target.rows_of_all) RETURN_IF_ERROR(CheckCuts(target.params, target.shard));
   RETURN_IF_ERROR(PlaceScales(folder, target));
   const LoadTurns turns = TurnsOfLoad(folder, target).Take();
@@ -478,9 +485,13 @@ absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target) {
     memory.emplace_back(static_cast<std::byte*>(buffers[i].data_ptr()), static_cast<size_t>(turns.buffer_bytes));
   }
   ReadAhead reads(folder, turns.reads, memory);
+  uint64_t done = 0, whole = 0;
+  for (const ReadTurn& turn : turns.reads) whole += BytesOf(turn);
   std::optional<c10::Event> copied;  // after all copies of the previous turn
   for (size_t turn = 0; turn < turns.reads.size(); ++turn) {
     RETURN_IF_ERROR(reads.Await(turn));
+    done += BytesOf(turns.reads[turn]);
+    if (report) report(done, whole);
     for (const Placement& placement : turns.placements[turn]) {
       RETURN_IF_ERROR(Place(folder, placement, buffers[turn % kBuffers], target));
     }
@@ -614,20 +625,29 @@ absl::Status NameWeights(WeightFolder& folder, const ParamTable& table) {
   return folder.Name(shape_of);
 }
 
-absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
+ReadReport ReportTo(LoadMeter* meter, const std::string& component) {
+  if (meter == nullptr) return {};
+  return [meter, component](uint64_t done, uint64_t whole) { meter->OnRead(component, done, whole); };
+}
+
+absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component,
+                         LoadMeter* meter) {
   RETURN_IF_ERROR(CheckWeights(folder, table, component));
   return ReadAll(folder,
-                 {.params = table.params(), .shard = table.shard(), .device = table.device(), .dtype = table.dtype()});
+                 {.params = table.params(), .shard = table.shard(), .device = table.device(), .dtype = table.dtype()},
+                 ReportTo(meter, component));
 }
 
 absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share,
-                      at::ScalarType dtype) {
+                      at::ScalarType dtype, const ReadReport& report) {
   if (params.empty()) return absl::OkStatus();
-  return ReadAll(folder, {.params = params,
-                          .shard = share,
-                          .device = params.front().storage.device(),
-                          .dtype = dtype,
-                          .rows_of_all = true});
+  return ReadAll(folder,
+                 {.params = params,
+                  .shard = share,
+                  .device = params.front().storage.device(),
+                  .dtype = dtype,
+                  .rows_of_all = true},
+                 report);
 }
 
 }  // namespace tessera::models

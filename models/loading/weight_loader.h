@@ -1,6 +1,8 @@
 // Fills a component's parameters from its weight files.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +14,8 @@
 #include "models/weights/weight_folder.h"
 
 namespace tessera::models {
+
+class LoadMeter;  // models/weights/load_meter.h
 
 // Returns the LibTorch dtype that stores the same numbers; nothing for types that LibTorch lacks or no model here uses.
 std::optional<at::ScalarType> TorchType(StoredType type);
@@ -48,11 +52,21 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 // Each rank reads the files itself, even if other ranks of the host read the same ones: the first read brings the data
 // from disk into the page cache, and the others copy it from there, which costs no more than copying from shared
 // memory.
-absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
+//
+// `meter`, unless it is null, gets what has been read of the component.
+absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component,
+                         LoadMeter* meter = nullptr);
+
+// Called on the loading thread with the bytes of this rank's part of a component that have been read, and with all of
+// its bytes.
+using ReadReport = std::function<void(uint64_t done, uint64_t whole)>;
+
+// Returns null's or the meter's report of a component. The meter outlives it.
+ReadReport ReportTo(LoadMeter* meter, const std::string& component);
 
 // Reads `share`'s rows of each parameter into its storage, which holds these rows only. CheckWeights has returned OK
 // for the whole parameters, whose shapes are in Param::spec; `dtype` is the model's. Otherwise like LoadWeights.
 absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share,
-                      at::ScalarType dtype);
+                      at::ScalarType dtype, const ReadReport& report = {});
 
 }  // namespace tessera::models

@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "models/layers/linear.h"
 #include "models/layers/token_embedding.h"
 #include "models/loading/eight_bits.h"
+#include "models/weights/load_meter.h"
 #include "parallel/rank_groups.h"
 
 namespace tessera::models {
@@ -287,6 +289,21 @@ TEST_F(WeightLoaderTest, NamesAWeightThatIsNotFinite) {
     EXPECT_THAT(std::string(LoadFrom({{"w", "F32", "[3]", Floats({1, infinite, 2})}}, table).message()),
                 HasSubstr("the weight \"w\" holds a number that is not finite"));
   }
+}
+
+TEST_F(WeightLoaderTest, ReportsHowMuchItHasRead) {
+  constexpr int64_t kRows = 2560, kColumns = 2048;  // 20 MiB, more than is read in one turn
+  Write({{"weight", "F32", "[2560,2048]", std::string(kRows * kColumns * sizeof(float), '\0')}});
+  ParamTable table(at::kFloat, at::kCPU);
+  table.Add({.name = "weight", .shape = {kRows, kColumns}});
+  std::vector<uint64_t> reads;
+  LoadMeter meter({{"part", 1000}}, [&](uint64_t read, uint64_t total) {
+    EXPECT_EQ(total, 1000u);
+    reads.push_back(read);
+  });
+  const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
+  ASSERT_TRUE(LoadWeights(folder, table, "part", &meter).ok());
+  EXPECT_THAT(reads, testing::ElementsAre(0, 400, 800, 1000));
 }
 
 TEST_F(WeightLoaderTest, RefusesWeightsThatAreIntegers) {

@@ -262,6 +262,12 @@ bool ModelFolder::HasWeights(const std::string& component) const {
   return WeightFolder::HasWeights(path);
 }
 
+ModelFolder ModelFolder::MeteredBy(std::shared_ptr<LoadMeter> meter) const {
+  ModelFolder folder = *this;
+  folder.meter_ = std::move(meter);
+  return folder;
+}
+
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
   RETURN_IF_ERROR(ComponentPath(component).status());
   const ComponentSource source = Source(component);

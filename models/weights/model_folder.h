@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,8 @@ enum class ComponentRole;
 }  // namespace tessera::control
 
 namespace tessera::models {
+
+class LoadMeter;  // models/weights/load_meter.h
 
 struct ComponentClass {
   std::string library;  // "diffusers", "transformers"
@@ -70,6 +73,10 @@ class ModelFolder {
   // Whether the component has weights. A tokenizer may be in a file of weights and has none.
   bool HasWeights(const std::string& component) const;
 
+  // Returns the same folder; what is loaded from it is reported to the meter, which is null otherwise.
+  ModelFolder MeteredBy(std::shared_ptr<LoadMeter> meter) const;
+  const std::shared_ptr<LoadMeter>& meter() const { return meter_; }
+
   // Returns the SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a
   // fixed order. It identifies the architecture and the files' layout, not the values of the weights.
   absl::StatusOr<std::string> Digest() const;
@@ -94,6 +101,7 @@ class ModelFolder {
   std::string index_text_;
   ModelIndex index_;
   std::map<std::string, ComponentSource> sources_;  // of components that are not folders of `path_`
+  std::shared_ptr<LoadMeter> meter_;
 };
 
 // Opens a component that is a part of a file (FileSource). `config` is the component's config.json.

@@ -32,8 +32,7 @@ SegmentMirror::SegmentMirror(std::shared_ptr<HostSegment> segment, std::vector<i
       host_of_rank_(std::move(host_of_rank)),
       here_(here),
       bell_(segment_->RingForMirror()),
-      beats_(host_of_rank_.size()),
-      efforts_(host_of_rank_.size()) {
+      sent_(host_of_rank_.size()) {
   for (const HostGroup& group : segment_->groups()) {
     Group& made = groups_.emplace_back();
     for (const int rank : group.ranks) made.hosts.push_back(host_of_rank_[static_cast<size_t>(rank)]);
@@ -67,14 +66,24 @@ void SegmentMirror::CollectWorld(std::string& batch) {
   const auto now = std::chrono::steady_clock::now();
   if (now - beaten_ < kBeatInterval) return;
   beaten_ = now;
-  for (size_t rank = 0; rank < beats_.size(); ++rank) {
+  for (size_t rank = 0; rank < sent_.size(); ++rank) {
     if (host_of_rank_[rank] != here_) continue;
+    const host_layout::LoadReport& load = segment_->Load(static_cast<int>(rank));
+    SentBeats& sent = sent_[rank];
     const uint64_t beats = segment_->Beats(static_cast<int>(rank)).load(std::memory_order_relaxed);
     const uint64_t effort = segment_->Effort(static_cast<int>(rank)).load(std::memory_order_relaxed);
-    if (beats_[rank] == beats && effort - efforts_[rank] < kLeastEffort) continue;
-    beats_[rank] = beats;
-    efforts_[rank] = effort;
-    AppendUpdate({.kind = UpdateKind::kBeats, .from = static_cast<int>(rank), .index = beats, .effort = effort}, batch);
+    const uint64_t loaded = load.read.load(std::memory_order_relaxed);
+    const uint64_t to_load = load.total.load(std::memory_order_relaxed);
+    const bool has_loaded = sent.loaded != loaded || sent.to_load != to_load;
+    if (sent.beats == beats && effort - sent.effort < kLeastEffort && !has_loaded) continue;
+    sent = {.beats = beats, .effort = effort, .loaded = loaded, .to_load = to_load};
+    AppendUpdate({.kind = UpdateKind::kBeats,
+                  .from = static_cast<int>(rank),
+                  .index = beats,
+                  .effort = effort,
+                  .loaded = loaded,
+                  .to_load = to_load},
+                 batch);
   }
 }
 
@@ -236,6 +245,8 @@ absl::Status SegmentMirror::Write(const SegmentUpdate& update) {
     case UpdateKind::kBeats:
       segment_->Beats(update.from).store(update.index, std::memory_order_relaxed);
       segment_->Effort(update.from).store(update.effort, std::memory_order_relaxed);
+      segment_->Load(update.from).total.store(update.to_load, std::memory_order_relaxed);
+      segment_->Load(update.from).read.store(update.loaded, std::memory_order_relaxed);
       return absl::OkStatus();
     case UpdateKind::kPoison:
       poison_known_ = true;

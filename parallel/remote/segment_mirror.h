@@ -50,6 +50,9 @@ class SegmentMirror {
   struct SentChannel {
     uint64_t written = 0, read = 0, posted = 0;
   };
+  struct SentBeats {
+    uint64_t beats = 0, effort = 0, loaded = 0, to_load = 0;
+  };
   struct SentArea {
     uint64_t entered = 0, barriers = 0, activity = 0, call = 0;
   };
@@ -77,8 +80,8 @@ class SegmentMirror {
   const int here_;
   host_layout::Bell& bell_;
   std::vector<Group> groups_;
-  std::vector<uint64_t> beats_, efforts_;
-  std::vector<int> hosts_;  // hosts of ranks, without duplicates
+  std::vector<SentBeats> sent_;  // by rank of the world
+  std::vector<int> hosts_;       // hosts of ranks, without duplicates
   std::chrono::steady_clock::time_point beaten_ = {};
   uint32_t seen_ = 0;
   std::atomic<bool> poison_known_ = false;  // it has been sent to other hosts, or received from one

@@ -58,7 +58,8 @@ bool ReadBody(const Frame& frame, std::string_view body, SegmentUpdate& update) 
       }
       break;
     case UpdateKind::kBeats:
-      read = reader.Take(update.index) && reader.Take(update.effort);
+      read = reader.Take(update.index) && reader.Take(update.effort) && reader.Take(update.loaded) &&
+             reader.Take(update.to_load);
       break;
     case UpdateKind::kPoison:
       read = true;
@@ -97,8 +98,7 @@ void AppendUpdate(const SegmentUpdate& update, std::string& batch) {
       }
       break;
     case UpdateKind::kBeats:
-      Put(update.index, batch);
-      Put(update.effort, batch);
+      for (const uint64_t word : {update.index, update.effort, update.loaded, update.to_load}) Put(word, batch);
       break;
     case UpdateKind::kPoison:
       break;

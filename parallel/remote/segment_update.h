@@ -19,7 +19,7 @@ enum class UpdateKind : uint8_t {
   kSlot = 1,  // a slot was filled, from one rank of the group to another
   kRead,      // slots of that channel were read, and messages are expected
   kArea,      // a rank's description of its latest calls
-  kBeats,     // of a rank of the world
+  kBeats,     // of a rank of the world, with its effort and what it has loaded
   kPoison,    // of the world
 };
 
@@ -30,6 +30,7 @@ struct SegmentUpdate {
   int to = 0;    // in the group: the channel's reader
   uint64_t index = 0;                                          // of a slot; number of slots read; beats
   uint64_t effort = 0;                                         // with beats
+  uint64_t loaded = 0, to_load = 0;                            // with beats: LoadReport
   uint64_t posted = 0;                                         // with kRead
   host_layout::SlotHeader header = {};                         // of a slot
   uint64_t entered = 0, barriers = 0, activity = 0, call = 0;  // of an area

@@ -30,7 +30,7 @@ using host_layout::SlotHeader;
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 constexpr uint64_t kMagic = 0x746e656d67655354;  // "TSegment"
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr int64_t kPage = 4096;
 constexpr int64_t kMaxSlotBytes = int64_t{64} << 20;
 constexpr int kMaxSlots = 256;
@@ -281,6 +281,8 @@ host_layout::Heart& HostSegment::HeartOf(int rank) const { return reinterpret_ca
 std::atomic<uint64_t>& HostSegment::Beats(int rank) const { return HeartOf(rank).beats; }
 
 std::atomic<uint64_t>& HostSegment::Effort(int rank) const { return HeartOf(rank).effort; }
+
+host_layout::LoadReport& HostSegment::Load(int rank) const { return HeartOf(rank).load; }
 
 std::atomic<uint32_t>& HostSegment::DeviceWaits(int rank) const { return HeartOf(rank).device_waits; }
 

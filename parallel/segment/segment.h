@@ -71,11 +71,18 @@ struct alignas(128) RankArea {
   alignas(128) std::array<Note, kNotes> notes;
 };
 
+// A rank's report of how much of its model it has loaded, in bytes of the weight files.
+struct LoadReport {
+  std::atomic<uint64_t> read;
+  std::atomic<uint64_t> total;  // 0: it has not begun
+};
+
 // A rank's report of its progress.
 struct alignas(128) Heart {
   std::atomic<uint64_t> beats;         // operators of the tensor library that it has begun
   std::atomic<uint64_t> effort;        // nanoseconds; see effort_meter.h
   std::atomic<uint32_t> device_waits;  // threads that wait for its device
+  LoadReport load;
 };
 
 // A queue of slots from one rank to another.
@@ -148,6 +155,8 @@ class HostSegment {
   std::atomic<uint64_t>& Beats(int rank) const;
   // Nanoseconds of work that a rank has spent outside calls of a communicator (effort_meter.h).
   std::atomic<uint64_t>& Effort(int rank) const;
+  // Written as Beats are. A process may write anything: readers check the values.
+  host_layout::LoadReport& Load(int rank) const;
   // How many of a rank's threads wait for work that its device has begun. Only read on the rank's own host.
   std::atomic<uint32_t>& DeviceWaits(int rank) const;
   // Whether the rank is in a call of a communicator, in which it may be waiting for another rank.

@@ -25,6 +25,7 @@
 #include "models/families/families.h"
 #include "models/loading/load_options.h"
 #include "models/weights/model_folder.h"
+#include "parallel/segment/segment.h"
 #include "tests/support/spoil_tensor.h"
 #include "tests/support/test_folder.h"
 
@@ -99,6 +100,31 @@ class CopiedPipeline {
  private:
   TestFolder folder_;
 };
+
+// Returns the bytes of the tensors in a safetensors file.
+uint64_t TensorBytes(const std::string& path) {
+  uint64_t header = 0;
+  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&header), sizeof(header));
+  return std::filesystem::file_size(path) - sizeof(header) - header;
+}
+
+TEST(EngineProgressTest, ReportsTheFilesThatItReadsAndAllOfThemInTheEnd) {
+  const std::string model(kEmoji);
+  const uint64_t encoder = TensorBytes(model + "/text_encoder/model.safetensors");
+  const uint64_t others = TensorBytes(model + "/transformer/diffusion_pytorch_model.safetensors") +
+                          TensorBytes(model + "/vae/diffusion_pytorch_model.safetensors");
+  const std::shared_ptr<parallel::HostSegment> segment = *parallel::HostSegment::CreateInHeap({.ranks = 1});
+  Engine engine({.segment = segment});
+  ASSERT_TRUE(engine.Load({.model = model}).ok());
+  EXPECT_EQ(segment->Load(0).total, encoder + others);
+  EXPECT_EQ(segment->Load(0).read, encoder + others);
+  // What is read for each use is not part of loading.
+  ASSERT_TRUE(
+      engine.Load({.model = model, .placement = {.text_encoders = control::ComponentPlacement::kUnloaded}}).ok());
+  EXPECT_EQ(segment->Load(0).total, others);
+  ASSERT_TRUE(engine.StartJob(1, Apple()).ok());
+  EXPECT_EQ(segment->Load(0).read, others);
+}
 
 TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
   const absl::StatusOr<control::ModelDescription> description = engine_.Describe(kEmoji);

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -25,6 +28,7 @@
 #include "models/families/family_description.h"
 #include "models/loading/load_options.h"
 #include "models/precision.h"
+#include "models/weights/load_meter.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/device/device.h"
 #include "runtime/device/numa_binding.h"
@@ -215,6 +219,22 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
   return model;
 }
 
+// Components that are read for each use are not part of loading.
+absl::StatusOr<std::shared_ptr<models::LoadMeter>> ModelLoader::MakeMeter(const models::ModelFolder& folder,
+                                                                          const models::LoadRequest& fitted) const {
+  ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, fitted));
+  std::map<std::string, uint64_t, std::less<>> expected;
+  for (const models::PlannedComponent& component : plan.components) {
+    if (!component.is_transient()) expected[component.name] = static_cast<uint64_t>(component.stored_bytes);
+  }
+  return std::make_shared<models::LoadMeter>(
+      std::move(expected), [segment = place_.segment, rank = place_.rank](uint64_t read, uint64_t total) {
+        if (segment == nullptr) return;
+        segment->Load(rank).total.store(total, std::memory_order_relaxed);
+        segment->Load(rank).read.store(read, std::memory_order_relaxed);
+      });
+}
+
 absl::StatusOr<std::unique_ptr<StepRecorder>> ModelLoader::OpenRecorder(const std::string& path) const {
   if (path.empty()) return nullptr;
   absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
@@ -249,17 +269,19 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
   model->stage_bounds = StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
   model->share = ShareOf(mesh_, place_.rank_in_layout(), model->stage_bounds);
   model->share.waiting = control::SwappedBlocks(model->description.blocks, parameters.blocks_to_swap);
-  ASSIGN_OR_RETURN(model->family,
-                   entry.load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
-                                       .device = device_,
-                                       .placement = fitted.placement,
-                                       .prompt_cache_bytes = PromptCacheBytes(parameters),
-                                       .for_training = parameters.training,
-                                       .quantize = parameters.quantize,
-                                       .offload = fitted.offload,
-                                       .share = model->share,
-                                       .encodes_prompts = model->encodes_prompts,
-                                       .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
+  ASSIGN_OR_RETURN(const std::shared_ptr<models::LoadMeter> meter, MakeMeter(folder, fitted));
+  ASSIGN_OR_RETURN(model->family, entry.load(folder.MeteredBy(meter),
+                                             {.dtype = ScalarTypeOf(parameters.dtype),
+                                              .device = device_,
+                                              .placement = fitted.placement,
+                                              .prompt_cache_bytes = PromptCacheBytes(parameters),
+                                              .for_training = parameters.training,
+                                              .quantize = parameters.quantize,
+                                              .offload = fitted.offload,
+                                              .share = model->share,
+                                              .encodes_prompts = model->encodes_prompts,
+                                              .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
+  meter->Finish();
   if (contents) {
     ASSIGN_OR_RETURN(model->loaded.contents, contents->Finish());
   }

@@ -88,6 +88,9 @@ class ModelLoader final {
   absl::StatusOr<models::LoadRequest> FitMemory(const models::ModelFolder& folder,
                                                 const control::LoadParameters& parameters,
                                                 const models::FamilyDescription& description) const;
+  // Returns the meter of what is read of the folder by a load of this request, which reports it to the segment.
+  absl::StatusOr<std::shared_ptr<models::LoadMeter>> MakeMeter(const models::ModelFolder& folder,
+                                                               const models::LoadRequest& fitted) const;
   // Returns null if `path`, of the folder for records, is empty.
   absl::StatusOr<std::unique_ptr<StepRecorder>> OpenRecorder(const std::string& path) const;
   absl::StatusOr<std::unique_ptr<LoadedModel>> Read(const models::ModelFolder& folder, const models::FamilyEntry& entry,

@@ -56,6 +56,8 @@ constexpr int32_t kHeadsOfAnyModel = 24;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
+constexpr int64_t kWeightBytes = 24;  // of its weight files
+
 // The job's fields that only some models read; empty if all have their defaults.
 std::string OptionsOf(const control::JobParameters& job) {
   std::string text;
@@ -129,7 +131,7 @@ class FakeHandler final : public control::CommandHandler {
                                .role = control::ComponentRole::kTransformer,
                                .class_name = "Gradient",
                                .parameters = 12,
-                               .bytes = 24,
+                               .bytes = kWeightBytes,
                                .dtype = "bf16",
                                .files = {"transformer/model.safetensors"}}};
     description.pictures = control::UsualRules(
@@ -191,7 +193,10 @@ class FakeHandler final : public control::CommandHandler {
     on_device_ = !control::IsDevice(parameters.device, control::DeviceKind::kCpu);
     caches_ = parameters.prompt_cache_bytes > 0;
     reads_encoders_ = parameters.placement.text_encoders == control::ComponentPlacement::kUnloaded;
+    ReportLoad(kWeightBytes / 2);
+    WaitForLoadGate();
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
+    ReportLoad(kWeightBytes);
     loaded.device_memory = DeviceMemory();
     loaded.contents = base::ReadSmallFile(script_.Text("contents"), 64).value_or("");
     if (on_device_ && script_.Has("memory")) {
@@ -369,6 +374,21 @@ class FakeHandler final : public control::CommandHandler {
     const std::string gate = script_.Text("gate");
     if (gate.empty() || !absl::StrContains(prompt, "gated")) return;
     while (access(gate.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
+  }
+
+  // Reports how many bytes of its weight files it has read.
+  void ReportLoad(uint64_t read) const {
+    if (segment_ == nullptr) return;
+    segment_->Load(rank_).total = kWeightBytes;
+    segment_->Load(rank_).read = read;
+  }
+
+  void WaitForLoadGate() const {
+    const std::string gate = script_.Text("load-gate");
+    while (!gate.empty() && access(gate.c_str(), F_OK) != 0) {
+      if (segment_ != nullptr) ++segment_->Beats(rank_);
+      absl::SleepFor(absl::Milliseconds(2));
+    }
   }
 
   void WaitForPermit() {

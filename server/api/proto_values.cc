@@ -158,6 +158,8 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_id(model.id);
   message.mutable_aliases()->Add(model.aliases.begin(), model.aliases.end());
   message.set_ready(model.ready);
+  message.set_state(std::string(GroupStateName(model.progress.state)));
+  message.set_loaded(model.progress.loaded);
   message.set_pipeline(description.pipeline);
   message.set_digest(description.digest);
   message.set_size_multiple(description.size_multiple);
@@ -208,6 +210,7 @@ v1::ServerInfo ToProto(const ServerInfo& info) {
     spelt.set_reason(group.reason);
     spelt.set_certificate(group.certificate);
     spelt.set_restarts(group.restarts);
+    spelt.set_loaded(group.loaded);
   }
   for (const NodeInfo& node : info.nodes) {
     v1::Node& spelt = *message.add_nodes();

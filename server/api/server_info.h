@@ -1,26 +1,18 @@
 // ServerInfo is the state of a server: its queue, worker groups and nodes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "control/host/device_memory.h"
+#include "server/api/group_state.h"
 #include "server/api/node_info.h"
 #include "server/api/storage_state.h"
 
 namespace tessera::server {
-
-enum class GroupState : uint8_t { kStarting, kLoading, kCertifying, kReady, kRefused, kRestarting, kStopped };
-
-inline constexpr std::array<absl::string_view, 7> kGroupStates = {"starting", "loading",    "certifying", "ready",
-                                                                  "refused",  "restarting", "stopped"};
-
-constexpr absl::string_view GroupStateName(GroupState state) { return kGroupStates[static_cast<size_t>(state)]; }
 
 struct GroupInfo {
   std::string name;
@@ -29,6 +21,7 @@ struct GroupInfo {
   std::string dtype;
   std::vector<std::string> devices;
   GroupState state = GroupState::kStarting;
+  double loaded = 0;        // GroupProgress::loaded
   std::string reason;       // the reason for the state, if it has one
   std::string certificate;  // certified, uncertified, off
   int64_t restarts = 0;

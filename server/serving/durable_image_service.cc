@@ -328,7 +328,8 @@ std::vector<ServedModel> DurableImageService::ListModels() {
   for (const ServedModels::Model& model : models_.all()) {
     models.push_back(*model);
     models.back().answers_to_openai_names = options_.openai_names && models.size() == 1;
-    models.back().ready = fleet_->IsReady(lock, model->id);
+    models.back().progress = fleet_->ProgressOf(lock, model->id);
+    models.back().ready = models.back().progress.state == GroupState::kReady;
     models.back().adapters = storage_.adapters->Of(model->id);
   }
   return models;

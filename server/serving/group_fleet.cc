@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -194,6 +195,16 @@ bool GroupFleet::IsReady(const Lock&, const std::string& model) const {
     return replica.group.model_name == model && !replica.draining && replica.runner != nullptr &&
            replica.runner->is_ready();
   });
+}
+
+GroupProgress GroupFleet::ProgressOf(const Lock&, const std::string& model) const {
+  std::optional<GroupProgress> first;
+  for (const Replica& replica : replicas_) {
+    if (replica.group.model_name != model || replica.draining || replica.runner == nullptr) continue;
+    const GroupProgress progress = replica.runner->Progress();
+    if (!first || progress.IsAheadOf(*first)) first = progress;
+  }
+  return first.value_or(GroupProgress());
 }
 
 absl::Status GroupFleet::Probe() {

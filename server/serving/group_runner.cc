@@ -89,15 +89,28 @@ GroupState GroupRunner::State() const {
   return state_ == GroupState::kReady && !session_.is_alive() ? GroupState::kRestarting : state_;
 }
 
+GroupProgress GroupRunner::ProgressNow() const {
+  const GroupState state = State();
+  const double loaded = state == GroupState::kLoading ? session_.LoadedPart() : 0;
+  return {.state = state, .loaded = state == GroupState::kReady ? 1 : loaded};
+}
+
+GroupProgress GroupRunner::Progress() const {
+  const std::lock_guard lock(mutex_);
+  return ProgressNow();
+}
+
 GroupInfo GroupRunner::Info() const {
   const parallel::Layout layout = session_.layout();
   const std::lock_guard lock(mutex_);
+  const GroupProgress progress = ProgressNow();
   return {.name = options_.name,
           .model = options_.model_name,
           .layout = parallel::LayoutText(layout),
           .dtype = base::EnumName(options_.load.dtype),
           .devices = {options_.load.device},
-          .state = State(),
+          .state = progress.state,
+          .loaded = progress.loaded,
           .reason = reason_,
           .certificate = layout == parallel::Layout() ? "not needed"
                          : session_.certified()       ? "certified"

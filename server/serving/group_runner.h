@@ -36,6 +36,7 @@ class GroupRunner final {
   void Stop();
 
   GroupInfo Info() const;
+  GroupProgress Progress() const;
   bool is_ready() const;
   // Returns the layout of the options; after the guard has stopped that layout, the layout of one rank.
   parallel::Layout layout() const { return session_.layout(); }
@@ -71,7 +72,9 @@ class GroupRunner final {
   absl::Status AnswerProbes(StepLoop& loop);
   std::vector<ProbeAnswer> TakeProbes();
   void SetState(GroupState state, const std::string& reason = "");
-  // Requires mutex_. Returns kRestarting if the workers are dead, even before the thread notices it.
+  // Both require mutex_.
+  GroupProgress ProgressNow() const;
+  // Returns kRestarting if the workers are dead, even before the thread notices it.
   GroupState State() const;
   bool Stopping() const;
 

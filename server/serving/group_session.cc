@@ -121,6 +121,7 @@ absl::Status GroupSession::CheckLayout() {
 }
 
 absl::Status GroupSession::Load() {
+  RETURN_IF_ERROR(Use(nullptr));  // workers that proved the layout have loaded the model, too
   on_state_(GroupState::kLoading, "");
   const absl::Duration began = base::SteadyNow();
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
@@ -279,6 +280,11 @@ absl::Duration GroupSession::SinceLastAnswer() const {
 std::vector<std::optional<control::DeviceMemory>> GroupSession::DeviceMemories() const {
   const std::lock_guard lock(mutex_);
   return group_ == nullptr ? std::vector<std::optional<control::DeviceMemory>>() : group_->DeviceMemories();
+}
+
+double GroupSession::LoadedPart() const {
+  const std::lock_guard lock(mutex_);
+  return group_ == nullptr ? 0 : group_->LoadedPart();
 }
 
 absl::Duration GroupSession::ReloadTime() const {

@@ -88,6 +88,7 @@ class GroupSession final {
   std::string contents() const;  // digest of the contents loaded last
   absl::Duration SinceLastAnswer() const;
   absl::Duration ReloadTime() const;  // duration of the last load in Open
+  double LoadedPart() const;          // of the current workers; 0 if there are none
   // Returns the memory of the current workers, see GroupInfo.
   std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
 

@@ -167,6 +167,8 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
   }
   auto& ready = Gauges(now, "tessera_group_ready", "1 for a group that has its model loaded and its workers alive.");
   auto& states = Gauges(now, "tessera_group_state", "1 for the state that a group is in, 0 for the others.");
+  auto& loaded = Gauges(now, "tessera_group_loaded_ratio",
+                        "Part of the weight files that a group which is loading has read; 1 if it is ready, else 0.");
   auto& restarts = prometheus::BuildCounter()
                        .Name("tessera_group_restarts_total")
                        .Help("How often a group was started again.")
@@ -185,6 +187,7 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
     }
     const prometheus::Labels labels = {{"group", group.name}, {"model", group.model}, {"layout", group.layout}};
     ready.Add(labels).Set(group.state == GroupState::kReady ? 1 : 0);
+    loaded.Add(labels).Set(group.loaded);
     restarts.Add(labels).Increment(static_cast<double>(group.restarts));
     for (const absl::string_view state : kGroupStates) {
       states.Add({{"group", group.name}, {"state", std::string(state)}})

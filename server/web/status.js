@@ -107,14 +107,15 @@ function chipText(info) {
 }
 
 const cell = (name, ...content) => element("td", { "data-name": name }, ...content);
-const stateMark = (state) => element("span", { class: `state-mark ${state}` }, state);
+const shareOf = ({ state, loaded }) => (state === "loading" ? `, ${Math.floor(100 * loaded)} %` : "");
+const stateMark = (state, more = "") => element("span", { class: `state-mark ${state}` }, state + more);
 
 function groupRow(group) {
   return element(
     "tr",
     {},
     element("th", { scope: "row" }, group.name),
-    cell("State", stateMark(group.state), group.reason ? element("p", { class: "reason" }, group.reason) : null),
+    cell("State", stateMark(group.state, shareOf(group)), group.reason ? element("p", { class: "reason" }, group.reason) : null),
     cell("Model", group.model),
     cell("Layout", group.layout),
     cell("Type", group.dtype),

@@ -21,6 +21,7 @@
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"
 #include "server/workers/last_output.h"
+#include "server/workers/load_progress.h"
 
 namespace tessera::server {
 namespace {
@@ -361,6 +362,8 @@ std::vector<std::optional<control::DeviceMemory>> WorkerGroup::DeviceMemories() 
   const std::lock_guard lock(memory_mutex_);
   return memories_;
 }
+
+double WorkerGroup::LoadedPart() const { return server::LoadedPart(*segment_); }
 
 absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters& parameters) {
   prediction_.Place(IsOnCpu(DeviceOfRank(parameters.device, 0, ranks())));

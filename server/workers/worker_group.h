@@ -3,7 +3,8 @@
 //
 // If a rank dies, hangs, or fails where the others succeed, the whole group ends: its shared memory is poisoned, so
 // that no rank waits for another in vain, and every process is killed. Every later call fails with the reason, which
-// names the rank. For one thread, except Kill, End, PeakMemoryBytes and DeviceMemories.
+// names the rank. For one thread, except Kill, End, PeakMemoryBytes, DeviceMemories and
+// LoadedPart.
 #pragma once
 
 #include <atomic>
@@ -141,6 +142,9 @@ class WorkerGroup final : public StepWorkers {
   // The memory of each rank's device, by rank, as last reported; nullopt for a rank that has not reported it.
   // Thread-safe.
   std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
+
+  // LoadedPart of the model that is being loaded, or was loaded last. Thread-safe.
+  double LoadedPart() const;
 
   // Kills every worker without waiting. Thread-safe.
   void Kill();

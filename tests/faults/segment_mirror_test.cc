@@ -138,6 +138,8 @@ TEST(SegmentMirrorTest, SoTheyDoWhereASendWaitsForItsReceiver) {
 
 TEST(SegmentMirrorTest, PoisonAndBeatsOfOneHostReachAllOthers) {
   Hosts hosts({1, 2}, /*hosts=*/3);
+  hosts.segment(1).Load(0).total = 9;
+  hosts.segment(1).Load(0).read = 5;
   hosts.segment(1).Beats(0) = 41;
   hosts.segment(2).Poison(1, "it fell over");
   for (const int host : {kHub, 1}) {
@@ -150,6 +152,16 @@ TEST(SegmentMirrorTest, PoisonAndBeatsOfOneHostReachAllOthers) {
   const auto end = std::chrono::steady_clock::now() + kDeadline;
   while (hosts.segment(kHub).Beats(0) != 41 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(hosts.segment(kHub).Beats(0), 41u);
+  EXPECT_EQ(hosts.segment(kHub).Load(0).read, 5u);
+  EXPECT_EQ(hosts.segment(kHub).Load(0).total, 9u);
+}
+
+TEST(SegmentMirrorTest, ARankThatOnlyReadsItsModelIsReportedToo) {
+  Hosts hosts({1, 2}, /*hosts=*/3);
+  hosts.segment(1).Load(0).total = 9;
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (hosts.segment(kHub).Load(0).total != 9 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(hosts.segment(kHub).Load(0).total, 9u);
 }
 
 // Updates that a host must not send.

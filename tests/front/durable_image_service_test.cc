@@ -529,6 +529,29 @@ TEST_F(DurableImageServiceTest, IsReadyOnceAGroupHasItsModel) {
   EXPECT_TRUE(service_->ListModels()[0].ready);
 }
 
+TEST_F(DurableImageServiceTest, ListsAModelThatIsLoadingWithItsProgress) {
+  Start(absl::StrCat("load-gate=", folder_ / "gate"));
+  const auto progress = [&] { return service_->ListModels()[0].progress; };
+  WaitUntil("half of the model is read", [&] { return progress().loaded == 0.5; });
+  EXPECT_EQ(progress().state, server::GroupState::kLoading);
+  EXPECT_FALSE(service_->ListModels()[0].ready);
+  EXPECT_EQ(service_->Info().groups[0].loaded, 0.5);
+  EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
+  const std::string job = Submit(Request(1));
+  EXPECT_EQ(service_->Get(caller_, job)->state, server::JobState::kQueued);
+  folder_.Write("gate", "");
+  EXPECT_EQ(WaitForEnd(job).state, server::JobState::kDone);
+  EXPECT_EQ(progress().state, server::GroupState::kReady);
+  EXPECT_EQ(progress().loaded, 1);
+}
+
+TEST_F(DurableImageServiceTest, AModelOfSeveralRanksHasLoadedWhatTheirMeanSays) {
+  layout_ = {.layout = "cfg=2"};
+  Start(absl::StrCat("rank1:load-gate=", folder_ / "gate"), {.certify = server::CertifyPolicy::kOff});
+  WaitUntil("one rank waits for the other", [&] { return service_->ListModels()[0].progress.loaded == 0.75; });
+  EXPECT_EQ(service_->ListModels()[0].progress.state, server::GroupState::kLoading);
+}
+
 TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
   folder_.Write("permits", ".");
   Start(absl::StrCat("permits=", folder_ / "permits"));

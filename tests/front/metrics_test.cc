@@ -213,6 +213,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
               ElementsAre(Pair("certifying", 0), Pair("loading", 0), Pair("ready", 1), Pair("refused", 0),
                           Pair("restarting", 0), Pair("starting", 0), Pair("stopped", 0)));
   EXPECT_THAT(Family(all, "tessera_group_ready", "group"), ElementsAre(Pair("tiny-0", 1)));
+  EXPECT_THAT(Family(all, "tessera_group_loaded_ratio", "group"), ElementsAre(Pair("tiny-0", 1)));
   EXPECT_THAT(Family(all, "tessera_group_restarts_total", "group"), ElementsAre(Pair("tiny-0", 3)));
   EXPECT_EQ(all[R"(tessera_queued_jobs{model="tiny"})"], 0);
   EXPECT_EQ(all[R"(tessera_running_jobs{model="tiny"})"], 0);
