@@ -101,6 +101,19 @@ TEST_P(BatchContractTest, OfProductsWithQuantizedWeights) {
   }
 }
 
+TEST_P(BatchContractTest, OfProductsInFp8) {
+  for (const int64_t rows : {1, 17, 130}) {
+    const QuantWeight weight = RandomQuantWeight(QuantType::kF8E4M3, 70, 1030);
+    const at::Tensor bias = Random({70});
+    ExpectContract({.name = "fp8 product",
+                    .inputs = {Random({kLargestBatch, rows, 1030})},
+                    .call = [&](const auto& in, cpu::Isa isa) -> std::vector<at::Tensor> {
+                      const auto [codes, scales] = cpu::QuantizeActivations(in[0], isa);
+                      return {codes, scales, cpu::Fp8Product(codes, scales, weight, bias, GetParam(), isa)};
+                    }});
+  }
+}
+
 // Shows that the test can fail: it detects a sum that is split by the size of the batch.
 TEST_P(BatchContractTest, IsBrokenByASplitByBatchSize) {
   const at::Tensor weight = Random({40, 64});

@@ -38,6 +38,8 @@ constexpr char kLinearProduct[] = "tessera::linear_product";
 constexpr char kLinearGeluTanh[] = "tessera::linear_gelu_tanh";
 constexpr char kWidenWeight[] = "tessera::widen_weight";
 constexpr char kQuantProduct[] = "tessera::quant_product";
+constexpr char kQuantizeActivations[] = "tessera::quantize_activations";
+constexpr char kFp8Product[] = "tessera::fp8_product";
 constexpr char kWeightedSums[] = "tessera::weighted_sums";
 
 template <typename Signature, const char* kName>
@@ -165,7 +167,16 @@ at::Tensor CpuQuantProduct(const at::Tensor& x, const QuantWeight& weight, const
   return cpu::QuantProduct(x, weight, bias, cpu::BestIsa());
 }
 
-// Call versions of WidenWeight and QuantProduct with the arguments of the dispatcher.
+std::tuple<at::Tensor, at::Tensor> CpuQuantizeActivations(const at::Tensor& x) {
+  return cpu::QuantizeActivations(x, cpu::BestIsa());
+}
+
+at::Tensor CpuFp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                         const std::optional<at::Tensor>& bias, at::ScalarType dtype) {
+  return cpu::Fp8Product(codes, row_scales, weight, bias, dtype, cpu::BestIsa());
+}
+
+// Call versions of WidenWeight, QuantProduct and Fp8Product with the arguments of the dispatcher.
 template <auto kVersion>
 at::Tensor FlatWidenWeight(const at::Tensor& values, const std::optional<at::Tensor>& scales,
                            const std::optional<at::Tensor>& table, int64_t type, int64_t in, int64_t scale_block,
@@ -178,6 +189,15 @@ at::Tensor FlatQuantProduct(const at::Tensor& x, const at::Tensor& values, const
                             const std::optional<at::Tensor>& bias) {
   return kVersion(x, QuantWeightOf(values, scales, table, type, in, scale_block), bias);
 }
+template <auto kVersion>
+at::Tensor FlatFp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const at::Tensor& values,
+                          const at::Tensor& scales, const std::optional<at::Tensor>& bias, at::ScalarType dtype) {
+  return kVersion(
+      codes, row_scales,
+      QuantWeightOf(values, scales, std::nullopt, static_cast<int64_t>(QuantType::kF8E4M3), codes.size(-1), 0), bias,
+      dtype);
+}
+using Fp8ProductSignature = decltype(FlatFp8Product<reference::Fp8Product>);
 using WidenWeightSignature = decltype(FlatWidenWeight<reference::WidenWeight>);
 using QuantProductSignature = decltype(FlatQuantProduct<reference::QuantProduct>);
 
@@ -236,6 +256,10 @@ TORCH_LIBRARY(tessera, m) {
   m.def(
       "quant_product(Tensor x, Tensor values, Tensor? scales, Tensor? table, int type, int width, int scale_block, "
       "Tensor? bias) -> Tensor");
+  m.def("quantize_activations(Tensor x) -> (Tensor, Tensor)");
+  m.def(
+      "fp8_product(Tensor codes, Tensor row_scales, Tensor values, Tensor scales, Tensor? bias, ScalarType dtype) -> "
+      "Tensor");
   m.def("weighted_sums(Tensor[] inputs, float[] weights, Tensor(a!)? state) -> Tensor[]");
 }
 
@@ -265,6 +289,8 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("linear_gelu_tanh", ReferenceLinearGeluTanh);
   m.impl("widen_weight", FlatWidenWeight<reference::WidenWeight>);
   m.impl("quant_product", FlatQuantProduct<reference::QuantProduct>);
+  m.impl("quantize_activations", reference::QuantizeActivations);
+  m.impl("fp8_product", FlatFp8Product<reference::Fp8Product>);
   m.impl("weighted_sums", reference::WeightedSums);
 }
 
@@ -294,6 +320,8 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
   m.impl("widen_weight", FlatWidenWeight<CpuWidenWeight>);
   m.impl("quant_product", FlatQuantProduct<CpuQuantProduct>);
+  m.impl("quantize_activations", CpuQuantizeActivations);
+  m.impl("fp8_product", FlatFp8Product<CpuFp8Product>);
   m.impl("weighted_sums", cpu::WeightedSums);
 }
 
@@ -488,6 +516,29 @@ at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const st
   return Operator<QuantProductSignature, kQuantProduct>().call(
       x, weight.values, IfDefined(weight.scales), IfDefined(weight.table), static_cast<int64_t>(weight.type), weight.in,
       weight.scale_block, bias);
+}
+
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x) {
+  TORCH_CHECK(x.dim() >= 1 && x.size(-1) > 0 && x.is_floating_point(), "quantize_activations: an input of ", x.sizes(),
+              " ", x.scalar_type());
+  TORCH_CHECK(!at::GradMode::is_enabled() || !x.requires_grad(), "quantize_activations has no gradient");
+  return Operator<decltype(QuantizeActivations), kQuantizeActivations>().call(x);
+}
+
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                      const std::optional<at::Tensor>& bias, at::ScalarType dtype) {
+  CheckQuantWeight(weight, "fp8_product");
+  TORCH_CHECK(weight.type == QuantType::kF8E4M3, "fp8_product: a weight in ", std::string(QuantTypeName(weight.type)));
+  TORCH_CHECK(codes.dim() >= 1 && codes.size(-1) == weight.in && codes.scalar_type() == at::kByte,
+              "fp8_product: an input of ", codes.sizes(), " ", codes.scalar_type(), " does not fit a weight of [",
+              weight.out(), ", ", weight.in, "]");
+  TORCH_CHECK(row_scales.sizes() == codes.sizes().slice(0, codes.dim() - 1) && row_scales.scalar_type() == at::kFloat,
+              "fp8_product: there must be an fp32 scale for each row of ", codes.sizes());
+  TORCH_CHECK(!bias.has_value() || (bias->dim() == 1 && bias->size(0) == weight.out()),
+              "fp8_product: the bias must be [", weight.out(), "]");
+  const bool planted = base::Planted("activations_neighbours_scale");
+  return Operator<Fp8ProductSignature, kFp8Product>().call(codes, planted ? row_scales.roll(1) : row_scales,
+                                                           weight.values, weight.scales, bias, dtype);
 }
 
 at::Tensor PackWeight(const at::Tensor& weight) { return cpu::PackWeight(weight, cpu::BestIsa()); }

@@ -117,6 +117,19 @@ at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype);
 // are frozen.  x [..., in]; bias [out] or none. Returns [..., out].
 at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias);
 
+// Quantizes the input of a product row by row to e4m3: x ≈ code · scale of the row, scale = (largest magnitude of the
+// row) / 448. kernels/quantized/quant_rows.h defines the codes, which have the same bits on every device. A row depends
+// on itself alone; one that holds an infinity or NaN gets the scale NaN.  x [..., in] of any floating-point type.
+// Returns codes [..., in] in uint8 and scales [...] in fp32. Has no gradient.
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x);
+
+// x Wᵀ + bias of an input from QuantizeActivations and a weight in e4m3 (QuantType::kF8E4M3): the products of codes are
+// added up in fp32, the sum is multiplied by the scale of the input's row and by that of the weight's, the bias is
+// added, and the result is rounded once to `dtype`.  codes [..., in]; row_scales [...]; bias [out] or none. Returns
+// [..., out]. Has no gradient.
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                      const std::optional<at::Tensor>& bias, at::ScalarType dtype);
+
 // Returns one or two weighted sums of the same inputs: sum s is Σᵢ weights[s · inputs + i] · inputs[i]. All inputs and
 // results have one shape and one dtype, fp32 or fp64. An input with weight 0 is not read for that sum. Each product and
 // each sum is rounded separately, in the order of the inputs. `state`, [2] int64 or none, describes the first sum:

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
+#include <tuple>
 
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
@@ -125,6 +127,106 @@ TEST(QuantProductShapesTest, TensorsThatDoNotFitAreRefused) {
   EXPECT_FALSE(is_refused(nf4, [](QuantWeight&) {}));
   EXPECT_THROW(QuantProduct(at::randn({2, 32}), q8, std::nullopt), c10::Error);
   EXPECT_THROW(QuantProduct(at::randn({2, 64}), q8, at::randn({5})), c10::Error);
+}
+
+// Rows of numbers of every size, with the largest magnitude in different places, of zeros and of subnormal numbers, and
+// ones that are not finite.
+at::Tensor RowsToQuantize(int64_t columns) {
+  at::Tensor x = at::randn({9, columns}) * at::exp2(at::randint(-24, 10, {9, columns}).to(at::kFloat));
+  x[1].zero_();
+  x[2].mul_(1e-42);
+  x[3].mul_(1e30);
+  x[4][columns - 1] = INFINITY;
+  x[5][0] = NAN;
+  x[6].fill_(-3e-39);
+  x[7].copy_(at::arange(columns) * 0.5 - 7);
+  x[7][0] = 448;  // the scale is 1: ties are halves of steps
+  return x;
+}
+
+TEST(Fp8ProductTest, ActivationsHaveTheCodesOfTheDefinitionOnEveryInstructionSet) {
+  at::manual_seed(7);
+  for (const int64_t columns : {1, 3, 16, 37, 512, 1031}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+      const at::Tensor x = RowsToQuantize(columns).to(dtype);
+      const auto [codes, scales] = reference::QuantizeActivations(x);
+      for (const cpu::Isa isa : IsasOfThisMachine()) {
+        const auto [fast_codes, fast_scales] = cpu::QuantizeActivations(x, isa);
+        EXPECT_TRUE(at::equal(fast_codes, codes)) << columns << " " << dtype << " " << static_cast<int>(isa);
+        EXPECT_TRUE(at::equal(fast_scales.view(at::kInt), scales.view(at::kInt)))
+            << columns << " " << dtype << " " << static_cast<int>(isa);
+      }
+    }
+  }
+}
+
+// By hand: codes are 4 bits of mantissa with exponents of bias 7, and steps of 2^-9 below 2^-6.
+TEST(Fp8ProductTest, CodesAreTheNearestWithTiesToEven) {
+  const at::Tensor x = at::tensor({448.0, 1.0, 1.0625, 1.1875, -1.0625, 0.001953125, 0.0009765625, 0.0029296875,
+                                   0.01513671875, 447.0, -448.0, 0.0, 433.0},
+                                  at::kFloat);
+  const auto [codes, scales] = QuantizeActivations(x);
+  EXPECT_EQ(scales.item<float>(), 1);
+  EXPECT_TRUE(at::equal(codes, at::tensor({0x7e, 0x38, 0x38, 0x3a, 0xb8, 1, 0, 2, 8, 0x7e, 0xfe, 0, 0x7e}, at::kByte)));
+  EXPECT_EQ(std::get<1>(QuantizeActivations(at::zeros({2, 3}))).sum().item<float>(), 2);
+}
+
+// PyTorch's own conversion to e4m3 is an independent source.
+TEST(Fp8ProductTest, CodesAreThoseOfPyTorch) {
+  at::manual_seed(8);
+  const at::Tensor x = at::randn({40, 700}) * at::exp2(at::randint(-16, 4, {40, 700}).to(at::kFloat));
+  const auto [codes, scales] = QuantizeActivations(x);
+  EXPECT_TRUE(at::equal(codes, (x / scales.unsqueeze(-1)).to(at::kFloat8_e4m3fn).view(at::kByte)));
+  EXPECT_TRUE(at::equal(scales, (x.abs().amax(-1).to(at::kDouble) / 448).to(at::kFloat)));
+}
+
+TEST(Fp8ProductTest, IsTheProductOfTheQuantizedMatrices) {
+  at::manual_seed(9);
+  struct Shape {
+    int64_t rows, in, out;
+  };
+  for (const Shape& s : {Shape{1, 256, 70}, Shape{3, 33, 1}, Shape{130, 517, 97}, Shape{40, 4096, 50}}) {
+    const QuantWeight weight = RandomQuantWeight(QuantType::kF8E4M3, s.out, s.in);
+    const at::Tensor bias = at::randn({s.out});
+    const auto [codes, scales] = QuantizeActivations(at::randn({s.rows, s.in}) * at::randn({s.rows, 1}));
+    const at::Tensor x = codes.view(at::kFloat8_e4m3fn).to(at::kDouble) * scales.unsqueeze(-1);
+    const at::Tensor wide = WidenWeight(weight, at::kDouble);
+    const at::Tensor exact = at::linear(x, wide, bias.to(at::kDouble));
+    // Sums of `in` products in fp32: the error is at most `in` roundings of the sum of magnitudes.
+    const double bound = 6e-8 * static_cast<double>(s.in + 4) *
+                         (at::linear(x.abs(), wide.abs()).max() + bias.abs().max()).item<double>();
+    for (const cpu::Isa isa : IsasOfThisMachine()) {
+      const at::Tensor y = cpu::Fp8Product(codes, scales, weight, bias, at::kFloat, isa);
+      EXPECT_LE((y - exact).abs().max().item<double>(), bound) << s.in << " " << static_cast<int>(isa);
+      EXPECT_TRUE(at::equal(cpu::Fp8Product(codes, scales, weight, bias, at::kBFloat16, isa), y.to(at::kBFloat16)));
+    }
+    const at::Tensor y = reference::Fp8Product(codes, scales, weight, bias, at::kFloat);
+    EXPECT_LE((y - exact).abs().max().item<double>(), bound) << s.in;
+  }
+}
+
+TEST(Fp8ProductTest, ARowThatIsNotFiniteMakesItsOwnResultNanAlone) {
+  at::manual_seed(10);
+  const QuantWeight weight = RandomQuantWeight(QuantType::kF8E4M3, 20, 64);
+  at::Tensor x = at::randn({3, 64});
+  x[1][5] = -INFINITY;
+  const auto [codes, scales] = QuantizeActivations(x);
+  const at::Tensor y = Fp8Product(codes, scales, weight, std::nullopt, at::kFloat);
+  EXPECT_TRUE(y[1].isnan().all().item<bool>());
+  EXPECT_TRUE(y[0].isfinite().all().item<bool>() && y[2].isfinite().all().item<bool>());
+}
+
+TEST(Fp8ProductTest, TensorsThatDoNotFitAreRefused) {
+  const QuantWeight weight = RandomQuantWeight(QuantType::kF8E4M3, 4, 64),
+                    int8 = RandomQuantWeight(QuantType::kInt8, 4, 64);
+  const auto [codes, scales] = QuantizeActivations(at::randn({2, 64}));
+  EXPECT_EQ(Fp8Product(codes, scales, weight, std::nullopt, at::kFloat).sizes(), (at::IntArrayRef{2, 4}));
+  EXPECT_THROW(Fp8Product(codes, scales, int8, std::nullopt, at::kFloat), c10::Error);
+  EXPECT_THROW(Fp8Product(codes.narrow(1, 0, 32), scales, weight, std::nullopt, at::kFloat), c10::Error);
+  EXPECT_THROW(Fp8Product(codes, scales.narrow(0, 0, 1), weight, std::nullopt, at::kFloat), c10::Error);
+  EXPECT_THROW(Fp8Product(codes, scales, weight, at::randn({5}), at::kFloat), c10::Error);
+  EXPECT_THROW(QuantizeActivations(at::randn({2, 64}).requires_grad_()), c10::Error);
+  EXPECT_THROW(QuantizeActivations(at::ones({2, 64}, at::kLong)), c10::Error);
 }
 
 }  // namespace

@@ -173,6 +173,24 @@ at::Tensor RmsNormOfDoubles(const at::Tensor& x, const at::Tensor& weight, doubl
 
 }  // namespace
 
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x, Isa isa) {
+  const at::Tensor rows = (IsNarrow(x) ? x : x.to(at::kFloat)).contiguous();
+  const int64_t columns = rows.size(-1), size = rows.element_size();
+  const at::Tensor codes = at::empty(rows.sizes(), rows.options().dtype(at::kByte));
+  const at::Tensor scales = at::empty(rows.sizes().slice(0, rows.dim() - 1), rows.options().dtype(at::kFloat));
+  const char* const from = static_cast<const char*>(rows.const_data_ptr());
+  uint8_t* const to = codes.mutable_data_ptr<uint8_t>();
+  float* const scale = scales.mutable_data_ptr<float>();
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, columns));
+  ParallelFor(scales.numel(), grain, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t at = row * columns;
+      scale[row] = ElementwiseFor(isa).quantize_row(ElementOf(rows), columns, from + at * size, to + at);
+    }
+  });
+  return {codes, scales};
+}
+
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa) {
   if (x.dim() < 1 || x.numel() == 0 || weight.dim() != 1 || weight.size(0) != x.size(-1) ||
       weight.scalar_type() != x.scalar_type()) {

@@ -80,6 +80,9 @@ struct ElementwiseKernels {
   float (*dot)(Element, int64_t count, const void* x, const void* y);
   // Converts column `column` of an fp32 matrix with row stride `stride` to `count` elements.
   void (*narrow_column)(Element, int64_t count, int64_t stride, const float* column, void* out);
+  // Quantizes one row of `count` elements to e4m3 codes, as kernels/quantized/quant_rows.h defines it for activations,
+  // bit for bit. Returns the row's scale.
+  float (*quantize_row)(Element, int64_t count, const void* x, uint8_t* codes);
   // Largest sum of squares among `count` vectors that are `stride` elements apart; NaN if any sum is NaN.
   float (*largest_square)(Element, int64_t count, int64_t stride, int64_t channels, const void* x);
 };

@@ -75,6 +75,12 @@ at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa);
 at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype, Isa isa);
 at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias, Isa isa);
 
+// `weight` is in main memory, in e4m3. A row of codes depends on that row of x alone, and has the same bits for every
+// `isa`.
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x, Isa isa);
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                      const std::optional<at::Tensor>& bias, at::ScalarType dtype, Isa isa);
+
 // Gradients in fp32 and bf16. Only kernels/gradients.cc calls them and checks that the tensors fit. Sums over tokens
 // have the same order on any number of threads.
 //

@@ -1,5 +1,5 @@
-// The product with a quantized weight: a few panels of the weight at a time are widened and packed, and multiplied with
-// all rows of x.
+// The products with a quantized weight: a few panels of the weight at a time are widened and packed, and multiplied
+// with all rows of x.
 #include <algorithm>
 #include <vector>
 
@@ -116,6 +116,83 @@ int64_t PanelsAtOnce(int64_t panels, int64_t panel_bytes) {
   return std::max<int64_t>(1, std::min(fair, kBytes / std::max<int64_t>(1, panel_bytes)));
 }
 
+// What is multiplied, and where the result goes: `out` [count, columns of the result], dense.
+struct RowsProduct {
+  const char* rows = nullptr;  // [count, weight.columns] of `element`, dense
+  int64_t count = 0;
+  const QuantRows& weight;
+  int64_t columns = 0;  // rows of the weight
+  ProductElement element = ProductElement::kFloat;
+  int64_t element_size = 0;
+  const char* bias = nullptr;  // [columns] of `element`; null: none
+  char* out = nullptr;
+  ProductResult result = ProductResult::kElements;
+  int64_t result_size = 0;
+};
+
+void Multiply(const RowsProduct& product, Isa isa) {
+  const int64_t out = product.columns, in = product.weight.columns, size = product.element_size;
+  const ProductKernels& kernels = ProductFor(isa, product.element);
+  const int64_t panels = (out + kernels.columns - 1) / kernels.columns, panel_bytes = kernels.panel_bytes(in);
+  const int64_t at_once = PanelsAtOnce(panels, panel_bytes);
+  const int64_t prepared_row = std::max<int64_t>(1, kernels.prepared_bytes(kProductRows, in) / kProductRows);
+  const int64_t rows_at_once = std::max(kernels.most_rows(in), kMostPreparedBytes / prepared_row);
+  for (int64_t first_row = 0; first_row < product.count; first_row += rows_at_once) {
+    const PreparedRows prepared(kernels, product.rows + first_row * in * size, size,
+                                std::min(rows_at_once, product.count - first_row), in);
+    const ProductBlocks& blocks = prepared.blocks();
+    const int64_t scratch_bytes = kernels.scratch_bytes(blocks.slice());
+    ShareOut((panels + at_once - 1) / at_once, [&](const TakePieces& take) {
+      const PanelPacker packer(product.weight, out, kernels, WidenFor(isa), product.element);
+      const AlignedBuffer packed(at_once * panel_bytes), scratch((blocks.slices() > 1 ? at_once : 1) * scratch_bytes);
+      for (PieceShares::Range taken = take(1); !taken.empty(); taken = take(1)) {
+        const int64_t first = taken.first * at_once, last = std::min(panels, first + at_once);
+        for (int64_t panel = first; panel < last; ++panel) {
+          packer.Pack(panel, static_cast<char*>(packed.get()) + (panel - first) * panel_bytes);
+        }
+        for (int64_t block = 0; block < blocks.count(); ++block) {
+          for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
+            ProductTile tile{.rows = blocks.rows(block),
+                             .depth = blocks.depth(slice),
+                             .out_stride = out,
+                             .result = product.result,
+                             .is_first_slice = slice == 0,
+                             .is_last_slice = slice + 1 == blocks.slices()};
+            for (int64_t panel = first; panel < last; ++panel) {
+              const int64_t column = panel * kernels.columns, row = first_row + blocks.first_row(block);
+              tile.columns = std::min(kernels.columns, out - column);
+              tile.out = product.out + (row * out + column) * product.result_size;
+              if (product.bias != nullptr) tile.column_bias = product.bias + column * size;
+              kernels.multiply(
+                  prepared.At(block, slice),
+                  static_cast<const char*>(packed.get()) + (panel - first) * panel_bytes +
+                      kernels.panel_bytes(blocks.first_depth(slice)),
+                  tile,
+                  static_cast<char*>(scratch.get()) + (blocks.slices() > 1 ? (panel - first) * scratch_bytes : 0));
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+// Returns the codes' numbers, which bf16 holds exactly.
+at::Tensor NumbersOf(const at::Tensor& codes, Isa isa) {
+  const float one = 1;
+  const at::Tensor numbers = at::empty(codes.sizes(), at::kBFloat16);
+  const QuantRun whole{
+      .type = QuantType::kF8E4M3, .bytes = codes.const_data_ptr<uint8_t>(), .count = codes.numel(), .scales = &one};
+  uint16_t* to = static_cast<uint16_t*>(numbers.mutable_data_ptr());
+  ParallelFor(whole.count, kGrainElements, [&](int64_t first, int64_t last) {
+    QuantRun run = whole;
+    run.bytes += first;
+    run.count = last - first;
+    WidenFor(isa).to_bf16(run, to + first);
+  });
+  return numbers;
+}
+
 }  // namespace
 
 at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype, Isa isa) {
@@ -150,56 +227,58 @@ at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const st
   shape.back() = out;
   at::Tensor result = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
   if (result.numel() == 0) return result;
-  const ProductKernels& kernels = ProductFor(isa, *element);
   const at::Tensor rows = x.contiguous();
   const at::Tensor column_bias = bias.has_value() ? bias->contiguous() : at::Tensor();
   const QuantRows quantized = RowsOf(weight);
-
-  const int64_t count = result.numel() / out, size = x.element_size();
-  const int64_t panels = (out + kernels.columns - 1) / kernels.columns, panel_bytes = kernels.panel_bytes(in);
-  const int64_t at_once = PanelsAtOnce(panels, panel_bytes);
-  const int64_t prepared_row = std::max<int64_t>(1, kernels.prepared_bytes(kProductRows, in) / kProductRows);
-  const int64_t rows_at_once = std::max(kernels.most_rows(in), kMostPreparedBytes / prepared_row);
-  for (int64_t first_row = 0; first_row < count; first_row += rows_at_once) {
-    const PreparedRows prepared(kernels, static_cast<const char*>(rows.const_data_ptr()) + first_row * in * size, size,
-                                std::min(rows_at_once, count - first_row), in);
-    const ProductBlocks& blocks = prepared.blocks();
-    const int64_t scratch_bytes = kernels.scratch_bytes(blocks.slice());
-    ShareOut((panels + at_once - 1) / at_once, [&](const TakePieces& take) {
-      const PanelPacker packer(quantized, out, kernels, WidenFor(isa), *element);
-      const AlignedBuffer packed(at_once * panel_bytes), scratch((blocks.slices() > 1 ? at_once : 1) * scratch_bytes);
-      for (PieceShares::Range taken = take(1); !taken.empty(); taken = take(1)) {
-        const int64_t first = taken.first * at_once, last = std::min(panels, first + at_once);
-        for (int64_t panel = first; panel < last; ++panel) {
-          packer.Pack(panel, static_cast<char*>(packed.get()) + (panel - first) * panel_bytes);
-        }
-        for (int64_t block = 0; block < blocks.count(); ++block) {
-          for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
-            ProductTile tile{.rows = blocks.rows(block),
-                             .depth = blocks.depth(slice),
-                             .out_stride = out,
-                             .is_first_slice = slice == 0,
-                             .is_last_slice = slice + 1 == blocks.slices()};
-            for (int64_t panel = first; panel < last; ++panel) {
-              const int64_t column = panel * kernels.columns, row = first_row + blocks.first_row(block);
-              tile.columns = std::min(kernels.columns, out - column);
-              tile.out = static_cast<char*>(result.mutable_data_ptr()) + (row * out + column) * size;
-              if (column_bias.defined()) {
-                tile.column_bias = static_cast<const char*>(column_bias.const_data_ptr()) + column * size;
-              }
-              kernels.multiply(
-                  prepared.At(block, slice),
-                  static_cast<const char*>(packed.get()) + (panel - first) * panel_bytes +
-                      kernels.panel_bytes(blocks.first_depth(slice)),
-                  tile,
-                  static_cast<char*>(scratch.get()) + (blocks.slices() > 1 ? (panel - first) * scratch_bytes : 0));
-            }
-          }
-        }
-      }
-    });
-  }
+  Multiply({.rows = static_cast<const char*>(rows.const_data_ptr()),
+            .count = result.numel() / out,
+            .weight = quantized,
+            .columns = out,
+            .element = *element,
+            .element_size = x.element_size(),
+            .bias = column_bias.defined() ? static_cast<const char*>(column_bias.const_data_ptr()) : nullptr,
+            .out = static_cast<char*>(result.mutable_data_ptr()),
+            .result_size = x.element_size()},
+           isa);
   return result;
+}
+
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                      const std::optional<at::Tensor>& bias, at::ScalarType dtype, Isa isa) {
+  const int64_t out = weight.out();
+  std::vector<int64_t> shape = codes.sizes().vec();
+  shape.back() = out;
+  const at::Tensor sums = at::empty(shape, codes.options().dtype(at::kFloat));
+  if (sums.numel() == 0) return sums.to(dtype);
+  const std::vector<float> ones(static_cast<size_t>(out), 1.0f);
+  QuantRows numbers_of_weight = RowsOf(weight);
+  numbers_of_weight.scales = ones.data();
+  const int64_t count = sums.numel() / out;
+  float* const to = sums.mutable_data_ptr<float>();
+  const at::Tensor numbers = NumbersOf(codes.contiguous(), isa);
+  Multiply({.rows = static_cast<const char*>(numbers.const_data_ptr()),
+            .count = count,
+            .weight = numbers_of_weight,
+            .columns = out,
+            .element = ProductElement::kBf16,
+            .element_size = numbers.element_size(),
+            .out = reinterpret_cast<char*>(to),
+            .result = ProductResult::kSums,
+            .result_size = sums.element_size()},
+           isa);
+  const at::Tensor of_rows = row_scales.contiguous(),
+                   wide_bias = bias ? bias->to(at::kFloat).contiguous() : at::Tensor();
+  const float* const row_scale = of_rows.const_data_ptr<float>();
+  const float* const column_scale = weight.scales.const_data_ptr<float>();
+  const float* const column_bias = wide_bias.defined() ? wide_bias.const_data_ptr<float>() : nullptr;
+  ParallelFor(count, std::max<int64_t>(1, kGrainElements / out), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      float* const y = to + row * out;
+      for (int64_t c = 0; c < out; ++c) y[c] = y[c] * row_scale[row] * column_scale[c];
+      for (int64_t c = 0; column_bias != nullptr && c < out; ++c) y[c] += column_bias[c];
+    }
+  });
+  return sums.to(dtype);
 }
 
 }  // namespace tessera::kernels::cpu

@@ -57,4 +57,8 @@ bool CanQuantize(QuantType type);
 // `scales` [count] gets the scales; kQ8_0 has none. CanQuantize(type) must hold.
 void QuantizeRows(QuantType type, const float* rows, int64_t count, int64_t columns, std::byte* bytes, float* scales);
 
+// The definition of how the input of a product in fp8 is quantized: one row as QuantizeRows does it in kF8E4M3. A row
+// with a value that is infinite or NaN gets the scale NaN and codes of 0, so that every product with it is NaN.
+void ReferenceQuantizeActivations(const float* row, int64_t columns, uint8_t* codes, float* scale);
+
 }  // namespace tessera::kernels

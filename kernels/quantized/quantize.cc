@@ -1,12 +1,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "base/macros/planted.h"
 #include "kernels/quantized/largest_magnitude.h"
 #include "kernels/quantized/quant_rows.h"
 
 namespace tessera::kernels {
 namespace {
+
+#define QUANT_FUNCTION inline
+#include "kernels/quantized/quant_forms.inc"
 
 // Rounds to the nearest integer, ties to even, for |x| <= 2^22.
 inline float RoundToEven(float x) {
@@ -17,23 +22,6 @@ inline float RoundToEven(float x) {
 float ScaleFor(float largest, double largest_code) {
   const float scale = static_cast<float>(static_cast<double>(largest) / largest_code);
   return scale > 0 ? scale : 1.0f;
-}
-
-// The nearest e4m3fn code, ties to even, for |x| <= 448; beyond, the largest.
-inline uint8_t CodeOfE4M3(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  const uint32_t sign = bits >> 24 & 0x80;
-  const uint32_t magnitude = std::min<uint32_t>(bits & 0x7fffffff, 0x43e00000);  // 448
-  // Multiples of 2^-9 below 2^-6; the code of 2^-6 itself continues them.
-  constexpr float kShift = 12582912.0f;
-  float value;
-  memcpy(&value, &magnitude, sizeof value);
-  const float shifted = value * 512.0f + kShift;
-  uint32_t small;
-  memcpy(&small, &shifted, sizeof small);
-  const uint32_t normal = ((magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20) - (120u << 3);
-  return static_cast<uint8_t>(sign | (magnitude < 0x3c800000 ? small & 0xff : normal));
 }
 
 // Rounds to IEEE 754 binary16, to nearest, ties to even. x is finite, not negative, and below 65520.
@@ -88,6 +76,15 @@ void QuantizeRows(QuantType type, const float* rows, int64_t count, int64_t colu
       for (int64_t i = 0; i < columns; ++i) to[i] = CodeOfE4M3(row[i] / scale);
     }
   }
+}
+
+void ReferenceQuantizeActivations(const float* row, int64_t columns, uint8_t* codes, float* scale) {
+  if (!std::all_of(row, row + columns, [](float value) { return std::isfinite(value); })) {
+    std::fill_n(codes, columns, uint8_t{0});
+    *scale = std::numeric_limits<float>::quiet_NaN();
+    return;
+  }
+  QuantizeRows(QuantType::kF8E4M3, row, 1, columns, reinterpret_cast<std::byte*>(codes), scale);
 }
 
 }  // namespace tessera::kernels

@@ -51,6 +51,9 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor WidenWeight(const QuantWeight& weight, at::ScalarType dtype);
 at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const std::optional<at::Tensor>& bias);
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x);
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                      const std::optional<at::Tensor>& bias, at::ScalarType dtype);
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
                                      const std::optional<at::Tensor>& state);
 

@@ -50,5 +50,35 @@ at::Tensor QuantProduct(const at::Tensor& x, const QuantWeight& weight, const st
   return LinearProduct(x, WidenWeight(weight, x.scalar_type()), bias);
 }
 
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x) {
+  const at::Tensor rows = x.to(at::kCPU, at::kFloat).contiguous();
+  const int64_t columns = rows.size(-1);
+  const at::Tensor codes = at::empty(rows.sizes(), at::kByte);
+  const at::Tensor scales = at::empty(rows.sizes().slice(0, rows.dim() - 1), at::kFloat);
+  for (int64_t row = 0; row < scales.numel(); ++row) {
+    ReferenceQuantizeActivations(rows.const_data_ptr<float>() + row * columns, columns,
+                                 codes.mutable_data_ptr<uint8_t>() + row * columns,
+                                 scales.mutable_data_ptr<float>() + row);
+  }
+  return {codes.to(x.device()), scales.to(x.device())};
+}
+
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const QuantWeight& weight,
+                      const std::optional<at::Tensor>& bias, at::ScalarType dtype) {
+  const auto numbers = [](const at::Tensor& bytes) {
+    const at::Tensor rows = bytes.reshape({-1, bytes.size(-1)});
+    return WidenWeight({.type = QuantType::kF8E4M3,
+                        .values = rows,
+                        .scales = at::ones({rows.size(0), 1}, rows.options().dtype(at::kFloat)),
+                        .in = rows.size(1)},
+                       at::kFloat)
+        .view(bytes.sizes());
+  };
+  at::Tensor y = LinearProduct(numbers(codes), numbers(weight.values), std::nullopt);
+  y = y * row_scales.unsqueeze(-1) * weight.scales.view({-1});
+  if (bias.has_value()) y = y + bias->to(at::kFloat);
+  return y.to(dtype);
+}
+
 }  // namespace reference
 }  // namespace tessera::kernels
