@@ -51,6 +51,18 @@ constexpr bool IsQuantizing(WeightStorage storage) {
   return storage != WeightStorage::kStored && storage != WeightStorage::kBf16;
 }
 
+// How the blocks of the transformer multiply.
+enum class Products {
+  kPlain,  // in the dtype of the model
+  kFp8,    // inputs are quantized to e4m3 as well, with a scale for each row; only weights in e4m3
+};
+constexpr auto NamesOf(Products) { return std::array{"plain", "fp8"}; }
+
+// Names products that are not plain: "fp8". Empty for plain ones.
+inline std::string ProductsText(Products products) {
+  return products == Products::kPlain ? "" : base::EnumName(products);
+}
+
 // Names the storage of a model whose files hold weights quantized to `stored`, which is empty if they are plain: "fp8",
 // or `stored` itself. Empty for plain weights.
 inline std::string StorageText(WeightStorage storage, const std::string& stored) {
@@ -67,6 +79,7 @@ struct Placement {
   bool stream_blocks = false;  // the transformer's blocks are read from its files for each use
   Offload offload = Offload::kAuto;
   WeightStorage weights = WeightStorage::kStored;
+  Products products = Products::kPlain;
 
   bool operator==(const Placement&) const = default;
 };
@@ -90,7 +103,12 @@ constexpr auto FieldsOf(const Placement*) {
       Field("weights", &P::weights,
             "How weights are kept in memory: as their files have them, unpacked to bf16, or quantized while they are "
             "loaded. Quantized weights are widened for each use, so that they cost memory alone: the image is that of "
-            "the same weights unpacked"));
+            "the same weights unpacked"),
+      Field(
+          "products", &P::products,
+          "How the transformer's blocks multiply: in the dtype of the model, or in fp8, which quantizes inputs as well "
+          "(e4m3, a scale for each row) and needs weights in fp8. Not lossless: the image is close to that of plain "
+          "products"));
 }
 
 }  // namespace tessera::control

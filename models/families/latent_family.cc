@@ -44,7 +44,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
                    control::ComponentPlacement::kRank0, ShareOf(options), options.placement.weights,
-                   options.for_training, options.quantize),
+                   options.placement.products, options.for_training, options.quantize),
       autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device,
                    control::PlacementOf(options.placement.autoencoder),
                    {.parked = options.offload == Offloaded::kAll, .memory = options.waiting_memory}) {
@@ -53,7 +53,8 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       WeightShare share = options.share;
       share.blocks = {.begin = index, .end = index + 1};
       Component<Transformer> block(folder, "transformer", make_transformer, options.dtype, options.device,
-                                   control::ComponentPlacement::kRank0, share, options.placement.weights);
+                                   control::ComponentPlacement::kRank0, share, options.placement.weights,
+                                   options.placement.products);
       if (const absl::Status opened = block.Open(); !opened.ok()) {
         throw std::runtime_error(std::string(opened.message()));
       }

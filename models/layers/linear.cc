@@ -1,6 +1,7 @@
 #include "models/layers/linear.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/macros/planted.h"
@@ -84,13 +85,22 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
 at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
   if (weight_->rows.empty()) return kernels::LinearProduct(x, On(x.device(), weight_->values), bias);
   std::vector<at::Tensor> parts;
+  at::Tensor codes, scales;  // of x, once for all parts
+  if (std::ranges::any_of(weight_->rows, &WeightRows::quantizes_input)) {
+    std::tie(codes, scales) = kernels::QuantizeActivations(x);
+  }
+  const auto multiply = [&](const WeightRows& rows, const std::optional<at::Tensor>& own_bias) {
+    if (!rows.form) return kernels::LinearProduct(x, On(x.device(), rows.values), own_bias);
+    const kernels::QuantWeight weight = QuantWeightOf(rows, x.device());
+    return rows.quantizes_input ? kernels::Fp8Product(codes, scales, weight, own_bias, x.scalar_type())
+                                : kernels::QuantProduct(x, weight, own_bias);
+  };
   int64_t begin = 0;
   for (const WeightRows& rows : weight_->rows) {
     const int64_t count = rows.form || rows.values.dim() == 2 ? rows.values.size(0) : rows.values.size(1);
     std::optional<at::Tensor> own_bias;
     if (bias) own_bias = bias->narrow(0, begin, count);
-    parts.push_back(rows.form ? kernels::QuantProduct(x, QuantWeightOf(rows, x.device()), own_bias)
-                              : kernels::LinearProduct(x, On(x.device(), rows.values), own_bias));
+    parts.push_back(multiply(rows, own_bias));
     begin += count;
   }
   return parts.size() == 1 ? parts.front() : at::cat(parts, -1);

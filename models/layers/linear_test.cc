@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+
 #include "kernels/ops.h"
+#include "kernels/quantized/quant_rows.h"
 #include "models/loading/eight_bits.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/tensor_bytes.h"
@@ -90,6 +96,58 @@ TEST(EightBitsTest, AProductIsThatOfTheDequantisedWeightAndKeepsNoCopyOfIt) {
   EXPECT_LT((y - (at::matmul(x, weight.t()) + bias)).abs().max().item<double>(), 1e-14);
   y.backward(g);
   EXPECT_LT((x.grad() - at::matmul(g, weight)).abs().max().item<double>(), 1e-14);
+}
+
+// Only tokens that pass through a block are quantized.
+TEST(LinearTest, ProductsOfBlocksQuantizeTheirInputIfTheirWeightIsInE4m3) {
+  const auto e4m3 = [](const ParamSpec& spec) -> std::optional<QuantForm> {
+    if (spec.name.ends_with("to_v.weight")) return std::nullopt;
+    return QuantForm{.type = spec.name.starts_with("int8") ? kernels::QuantType::kInt8 : kernels::QuantType::kF8E4M3};
+  };
+  ParamTable table(at::kFloat, at::kCPU, {}, e4m3);
+  table.QuantizeInputs();
+  const ParamScope scope(table);
+  const Linear outside(scope / "outside", 40, 6);
+  table.EnterBlock(0);
+  const Linear packed(scope / "attn", 40, {{"to_q", 3}, {"to_k", 5}, {"to_v", 2}}), int8(scope / "int8", 40, 6),
+      modulation((scope / "mod").OfConditioning(), 40, 6);
+  table.LeaveBlock();
+  uint64_t seed = 0;
+  for (const Param& param : table.params()) {
+    const at::Tensor values = Random(param.Value().sizes().vec(), seed++);
+    if (!param.form) {
+      param.Value().copy_(values);
+      continue;
+    }
+    const at::Tensor wide = values.to(at::kFloat).contiguous();
+    kernels::QuantizeRows(param.form->type, wide.const_data_ptr<float>(), wide.size(0), wide.size(1),
+                          static_cast<std::byte*>(param.Value().mutable_data_ptr()),
+                          param.LoadedScales().mutable_data_ptr<float>());
+  }
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  const at::Tensor x = Random({2, 7, 40}, 99).to(at::kFloat);
+  const auto find = [&](const std::string& name) {
+    return *std::ranges::find_if(table.params(), [&](const Param& param) { return param.spec.name == name; });
+  };
+  const auto product = [&](const std::string& name, bool in_fp8) {
+    const Param weight = find(name + ".weight");
+    const at::Tensor bias = find(name + ".bias").Value();
+    if (!weight.form) return kernels::LinearProduct(x, weight.Value(), bias);
+    const kernels::QuantWeight quantized{
+        .type = weight.form->type, .values = weight.Value(), .scales = weight.LoadedScales(), .table = {}, .in = 40};
+    if (!in_fp8) return kernels::QuantProduct(x, quantized, bias);
+    const auto [codes, scales] = kernels::QuantizeActivations(x);
+    return kernels::Fp8Product(codes, scales, quantized, bias, at::kFloat);
+  };
+  const at::Tensor y = packed.Forward(x, context);
+  EXPECT_TRUE(
+      at::equal(y, at::cat({product("attn.to_q", true), product("attn.to_k", true), product("attn.to_v", false)}, -1)));
+  EXPECT_FALSE(at::equal(product("attn.to_q", true), product("attn.to_q", false)));
+  EXPECT_TRUE(at::equal(outside.Forward(x, context), product("outside", false)));
+  EXPECT_TRUE(at::equal(int8.Forward(x, context), product("int8", false)));
+  EXPECT_TRUE(at::equal(modulation.Forward(x, context), product("mod", false)));
 }
 
 TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {

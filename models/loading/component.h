@@ -56,8 +56,8 @@ class Component {
   // component that stays in memory.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
             control::ComponentPlacement placement, WeightShare share = {},
-            control::WeightStorage storage = control::WeightStorage::kStored, bool for_training = false,
-            bool quantize = false)
+            control::WeightStorage storage = control::WeightStorage::kStored,
+            control::Products products = control::Products::kPlain, bool for_training = false, bool quantize = false)
       : folder_(std::move(folder)),
         name_(std::move(name)),
         make_(std::move(make)),
@@ -66,6 +66,7 @@ class Component {
         placement_(placement),
         share_(share),
         storage_(storage),
+        products_(products),
         for_training_(for_training),
         quantize_(quantize) {
     // An unloaded component is in memory only briefly, so it uses the fast device too.
@@ -155,6 +156,7 @@ class Component {
     std::optional<c10::InferenceMode> ordinary;
     if (share_.row_ranks != nullptr || share_.parked || !share_.waiting.empty()) ordinary.emplace(false);
     ParamTable table(dtype_, device_, share_, FormsFor(*weights));
+    if (products_ == control::Products::kFp8) table.QuantizeInputs();
     std::unique_ptr<Model> model = make_(table);
     if (share_.row_ranks != nullptr) {
       ASSIGN_OR_RETURN(std::shared_ptr<ShardedWeights> sharded,
@@ -192,6 +194,7 @@ class Component {
   control::ComponentPlacement placement_;
   WeightShare share_;
   control::WeightStorage storage_;
+  control::Products products_;
   bool for_training_;
   bool quantize_;
   std::unique_ptr<Model> model_;

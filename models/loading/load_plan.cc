@@ -442,6 +442,24 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
   return Plan(std::move(components), request);
 }
 
+absl::Status CheckProducts(const ModelFolder& folder, const control::Placement& placement) {
+  if (placement.products == control::Products::kPlain || placement.weights == control::WeightStorage::kFp8) {
+    return absl::OkStatus();
+  }
+  if (placement.weights == control::WeightStorage::kStored) {
+    ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights("transformer"));
+    for (const auto& [unused, location] : weights.tensors()) {
+      if (location.quantization != nullptr && location.quantization->type == kernels::QuantType::kF8E4M3 &&
+          !location.is_flat) {
+        return absl::OkStatus();
+      }
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "products is fp8, which multiplies weights in fp8 (e4m3), and the transformer has none with weights ",
+      base::EnumName(placement.weights), "; use --weights fp8 --products fp8"));
+}
+
 LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& host, int64_t device_available) {
   const Available available{.host = host.available(), .device = device_available};
   if (available.DeviceShortage(plan) == 0) return plan;

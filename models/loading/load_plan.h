@@ -91,6 +91,10 @@ struct LoadPlan {
 // Returns the errors of ModelFolder::Weights.
 absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request);
 
+// Returns INVALID_ARGUMENT, naming the options that work, if the placement asks for products in fp8 and the transformer
+// would have no weight in e4m3.
+absl::Status CheckProducts(const ModelFolder& folder, const control::Placement& placement);
+
 // Returns `plan` if it fits into the available device memory or if no offloading makes it fit. Otherwise returns the
 // first of these plans that fits: modulations wait in main memory; modulations and text encoders wait there;
 // modulations wait there and the text encoders are read for each use.

@@ -303,6 +303,32 @@ TEST(LoadPlan, AnErrorOfAHeaderIsReported) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("vae/diffusion_pytorch_model.safetensors"));
 }
 
+TEST(CheckProductsTest, ProductsInFp8NeedATransformerWithWeightsInE4m3) {
+  using control::Products, control::WeightStorage;
+  const auto check = [](const std::string& dtype, int bytes, WeightStorage weights, Products products) {
+    TestFolder folder;
+    folder.Write("model_index.json",
+                 R"({"_class_name": "FluxPipeline", "transformer": ["diffusers", "FluxTransformer2DModel"]})");
+    folder.Write("transformer/diffusion_pytorch_model.safetensors",
+                 SafetensorsBytes(absl::StrCat(R"({"a.weight":{"dtype":")", dtype,
+                                               R"(","shape":[2,3],"data_offsets":[0,)", bytes, "]}}"),
+                                  std::string(static_cast<size_t>(bytes), '\0')));
+    const absl::StatusOr<ModelFolder> model = ModelFolder::Open(folder.path());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? CheckProducts(*model, {.weights = weights, .products = products}) : model.status();
+  };
+  EXPECT_TRUE(check("BF16", 12, WeightStorage::kFp8, Products::kFp8).ok());
+  EXPECT_TRUE(check("F8_E4M3", 6, WeightStorage::kStored, Products::kFp8).ok());
+  EXPECT_TRUE(check("BF16", 12, WeightStorage::kStored, Products::kPlain).ok());
+  for (const WeightStorage weights : {WeightStorage::kStored, WeightStorage::kBf16, WeightStorage::kInt8}) {
+    const absl::Status refused = check("BF16", 12, weights, Products::kFp8);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("use --weights fp8 --products fp8"));
+  }
+  EXPECT_FALSE(check("F8_E5M2", 6, WeightStorage::kStored, Products::kFp8).ok());
+  EXPECT_FALSE(check("F8_E4M3", 6, WeightStorage::kBf16, Products::kFp8).ok());
+}
+
 // The bytes of weights that black-forest-labs/FLUX.1-dev publishes: "total_size" of the two indices, and the sizes of
 // the two single files without their headers.
 constexpr int64_t kTransformerBytes = 23802816640, kT5Bytes = 9524621312, kClipBytes = 246120960, kVaeBytes = 167639366;

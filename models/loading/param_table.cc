@@ -146,6 +146,7 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
     product_specs_.push_back(std::move(product));
   }
   const bool waits = Waits(specs);
+  const bool quantizes_input = quantizes_inputs_ && block_ != Param::kNoBlock && specs.front().partial.sequence;
   auto product = std::make_shared<ProductWeight>();
   std::vector<std::optional<QuantForm>> forms(specs.size());
   if (form_of_) std::ranges::transform(specs, forms.begin(), form_of_);
@@ -157,6 +158,8 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
       product->rows.push_back(
           Pack({specs.begin() + static_cast<std::ptrdiff_t>(first), specs.begin() + static_cast<std::ptrdiff_t>(last)},
                forms[first], waits));
+      WeightRows& rows = product->rows.back();
+      rows.quantizes_input = quantizes_input && rows.form && rows.form->type == kernels::QuantType::kF8E4M3;
     }
   }
   if (!elsewhere_ && !waits) products_.push_back(product);

@@ -139,8 +139,9 @@ struct QuantForm {
 struct WeightRows {
   at::Tensor values, scales;
   std::optional<QuantForm> form;
-  at::Tensor table;  // of the form, on the device of the values
-  int64_t in = 0;    // columns
+  at::Tensor table;              // of the form, on the device of the values
+  int64_t in = 0;                // columns
+  bool quantizes_input = false;  // the product is kernels::Fp8Product
 };
 
 // The stored weight of one matrix product.
@@ -197,6 +198,11 @@ class ParamTable {
 
   // Sets the forms of products that are added from now on.
   void KeepAs(FormOf form_of) { form_of_ = std::move(form_of); }
+
+  // Products of blocks that are added from now on, and whose weight stays in e4m3, quantize their input too
+  // (kernels::Fp8Product). Products that only Transformer::Modulate computes do not: their input is one vector an
+  // image.
+  void QuantizeInputs() { quantizes_inputs_ = true; }
 
   // Allocates the storage of one parameter without touching it.
   at::Tensor Add(ParamSpec spec);
@@ -279,6 +285,7 @@ class ParamTable {
   bool is_brought_;  // parameters have no memory
   int64_t block_ = Param::kNoBlock;
   FormOf form_of_;
+  bool quantizes_inputs_ = false;
   bool elsewhere_ = false, waits_ = false;  // of the current block
   std::vector<Param> params_;
   std::vector<std::shared_ptr<ProductWeight>> products_;

@@ -47,6 +47,33 @@ TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
   }
 }
 
+// The products sum in fp32, and differences of roundings in fp64 between layouts change no code. Inputs in e4m3 have
+// the errors of weights in e4m3, so that both change a step by the same order of magnitude.
+TEST_P(LayoutTest, ProductsInFp8AreTheSameOnEveryLayoutAndNearPlainOnes) {
+  const auto run_with = [this](control::WeightStorage weights, control::Products products) {
+    runs_.ChangeLoading([=](models::LoadOptions& options) {
+      options.placement.weights = weights;
+      options.placement.products = products;
+    });
+    return runs_.RunSerially(at::kDouble);
+  };
+  using control::WeightStorage, control::Products;
+  const std::vector<at::Tensor> stored = run_with(WeightStorage::kStored, Products::kPlain),
+                                plain = run_with(WeightStorage::kFp8, Products::kPlain),
+                                serial = run_with(WeightStorage::kFp8, Products::kFp8);
+  const double drift = LayoutRuns::Relative(serial.front(), plain.front());
+  EXPECT_GT(drift, 1e-4);
+  EXPECT_LT(drift, 3 * LayoutRuns::Relative(plain.front(), stored.front()));
+  const std::vector<parallel::Layout> layouts =
+      runs_.Valid({"cfg=2", "ulysses=2", "ring=2", "pipe=2", "cfg=2,ulysses=2", "pipe=2,ring=2"});
+  EXPECT_GE(layouts.size(), 4u);
+  for (const parallel::Layout& layout : layouts) {
+    const double error = runs_.WorstError(layout, serial, at::kDouble);
+    EXPECT_GE(error, 0) << parallel::LayoutText(layout);
+    EXPECT_LE(error, layout.mesh.pipe == layout.ranks() ? 0 : 1e-12) << parallel::LayoutText(layout);
+  }
+}
+
 // Covers degrees that four heads do not allow, and products that four blocks do not allow.
 TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
   const ManyHeadsFolder folder;

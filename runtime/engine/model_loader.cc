@@ -172,6 +172,12 @@ absl::StatusOr<models::LoadRequest> ModelLoader::FitMemory(const models::ModelFo
 }
 
 absl::Status ModelLoader::Check(const control::LoadParameters& parameters) const {
+  // A row product's input is shared out over the tensor ranks, and its scale is that of the whole row.
+  if (parameters.placement.products == control::Products::kFp8 && place_.layout.mesh.tensor > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("products is fp8, whose scales are of whole rows, which tensor=", place_.layout.mesh.tensor,
+                     " divides; use ulysses or ring instead of tensor, or --products plain"));
+  }
   if (!parameters.training) {
     if (parameters.blocks_to_swap > 0) return absl::InvalidArgumentError("blocks can be swapped only for training");
     return parameters.quantize ? absl::InvalidArgumentError("weights can be quantized only for training")
@@ -181,6 +187,9 @@ absl::Status ModelLoader::Check(const control::LoadParameters& parameters) const
   if (parameters.placement.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
   if (parameters.placement.weights != control::WeightStorage::kStored) {
     return absl::InvalidArgumentError("weights must be stored for training; quantize keeps the frozen ones in 8 bits");
+  }
+  if (parameters.placement.products != control::Products::kPlain) {
+    return absl::InvalidArgumentError("products must be plain for training");
   }
   if (parameters.placement.text_encoders == control::ComponentPlacement::kSharded) {
     return absl::InvalidArgumentError("text_encoders is sharded; for training it must be rank0, cpu or unload");
@@ -210,6 +219,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::OpenWith(parameters.model, parameters.files));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
+  RETURN_IF_ERROR(models::CheckProducts(folder, parameters.placement));
   ASSIGN_OR_RETURN(const models::LoadRequest fitted,
                    guard_.Run([&] { return FitMemory(folder, parameters, description); }));
   UseThreads(parameters.placement.threads);
