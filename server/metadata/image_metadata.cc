@@ -40,6 +40,7 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigi
   if (used.text_encoders != usual.text_encoders) metadata.text_encoders = base::EnumName(used.text_encoders);
   if (used.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(used.autoencoder);
   metadata.storage = control::StorageText(used.weights, control::QuantizationOf(model));
+  metadata.products = control::ProductsText(used.products);
   if (!model.default_clean_caption) metadata.clean_caption.reset();
   if (job.max_sequence_length == 0) metadata.max_sequence_length.reset();
   for (control::AdapterUse& adapter : metadata.adapters) adapter.file.clear();

@@ -96,6 +96,7 @@ class Replay {
     if (base::EnumOf<control::WeightStorage>(metadata->storage)) {
       place_as_made(&control::Placement::weights, metadata->storage);
     }
+    place_as_made(&control::Placement::products, metadata->products);
     ASSIGN_OR_RETURN(control::LoadParameters placement, RequestedLoad(placement_options, ""));
     RETURN_IF_ERROR(At(Stage::kModel, StartSession()));
 
