@@ -26,7 +26,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 constexpr size_t kMaxBytes = size_t{1} << 16;
 
 // JSON has no infinity and no NaN.
@@ -63,7 +63,9 @@ json::object ContentOf(const Certificate& certificate) {
                         {"psnr_db", Optional(canary.psnr)},
                         {"drift", Optional(canary.drift)},
                         {"storage_drift", Optional(canary.storage_drift)},
-                        {"storage_psnr_db", Optional(canary.storage_psnr)}});
+                        {"storage_psnr_db", Optional(canary.storage_psnr)},
+                        {"products_drift", Optional(canary.products_drift)},
+                        {"products_psnr_db", Optional(canary.products_psnr)}});
   }
   json::object object = {{"version", kVersion}};
   AddSubject(certificate.subject, object);
@@ -94,7 +96,9 @@ Certificate ReadContent(const json::object& object) {
                                     .psnr = ReadOptional(canary.at("psnr_db")),
                                     .drift = ReadOptional(canary.at("drift")),
                                     .storage_drift = ReadOptional(canary.at("storage_drift")),
-                                    .storage_psnr = ReadOptional(canary.at("storage_psnr_db"))});
+                                    .storage_psnr = ReadOptional(canary.at("storage_psnr_db")),
+                                    .products_drift = ReadOptional(canary.at("products_drift")),
+                                    .products_psnr = ReadOptional(canary.at("products_psnr_db"))});
   }
   return certificate;
 }
@@ -149,9 +153,10 @@ std::string CertificateFolder::DefaultPath() {
 
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
   base::Sha256 digest;
-  for (const std::string* part : {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype,
-                                  &subject.storage, &subject.build, &subject.plugin, &subject.libraries, &subject.gpu,
-                                  &subject.driver, &subject.cudnn, &subject.nccl, &subject.communicator}) {
+  for (const std::string* part :
+       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.storage, &subject.products,
+        &subject.build, &subject.plugin, &subject.libraries, &subject.gpu, &subject.driver, &subject.cudnn,
+        &subject.nccl, &subject.communicator}) {
     digest.UpdatePart(*part);
   }
   return absl::StrCat(path_, "/", digest.Finish().substr(0, 32), ".json");

@@ -24,6 +24,7 @@ struct CertificateSubject {
   std::string device;  // "cpu" or "cuda"
   std::string dtype;
   std::string storage;    // of quantized weights (control::StorageText); empty if they are plain
+  std::string products;   // of the transformer's blocks (control::ProductsText); empty if they are plain
   std::string build;      // digest of the worker program
   std::string plugin;     // digest of the plugin that computes on this device; empty on the CPU
   std::string libraries;  // libraries that the worker computes with
@@ -51,6 +52,8 @@ struct Canary {
   // The same of weights that were quantized while they were loaded, against the weights as they are stored, and the
   // PSNR of the images in dB (absent for equal images).
   std::optional<double> storage_drift, storage_psnr;
+  // The same of products that are not plain, against plain products with the same weights.
+  std::optional<double> products_drift, products_psnr;
 
   bool passed() const { return worst_relative_error <= bound; }  // false for NaN
 };

@@ -22,6 +22,7 @@ Certificate Example() {
                       .device = "cpu",
                       .dtype = "fp32",
                       .storage = "fp8",
+                      .products = "fp8",
                       .build = "b1",
                       .plugin = "p1",
                       .libraries = "LibTorch 2",
@@ -44,7 +45,9 @@ Certificate Example() {
                         .sampler = "dpm++",
                         .worst_relative_error = 9e-6,
                         .bound = 1e-5,
-                        .worst_step = 4}}};
+                        .worst_step = 4,
+                        .products_drift = 0.02,
+                        .products_psnr = 41.5}}};
 }
 
 class CertificateTest : public ::testing::Test {
@@ -67,9 +70,9 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   for (std::string CertificateSubject::*part :
        {&CertificateSubject::model_digest, &CertificateSubject::layout, &CertificateSubject::device,
-        &CertificateSubject::dtype, &CertificateSubject::storage, &CertificateSubject::build,
-        &CertificateSubject::plugin, &CertificateSubject::libraries, &CertificateSubject::gpu,
-        &CertificateSubject::driver, &CertificateSubject::cudnn, &CertificateSubject::nccl,
+        &CertificateSubject::dtype, &CertificateSubject::storage, &CertificateSubject::products,
+        &CertificateSubject::build, &CertificateSubject::plugin, &CertificateSubject::libraries,
+        &CertificateSubject::gpu, &CertificateSubject::driver, &CertificateSubject::cudnn, &CertificateSubject::nccl,
         &CertificateSubject::communicator}) {
     CertificateSubject other = Example().subject;
     other.*part += 'x';

@@ -12,6 +12,7 @@ constexpr std::pair<const char*, std::string CertificateSubject::*> kFields[] = 
     {"device", &CertificateSubject::device},
     {"dtype", &CertificateSubject::dtype},
     {"storage", &CertificateSubject::storage},
+    {"products", &CertificateSubject::products},
     {"build", &CertificateSubject::build},
     {"plugin", &CertificateSubject::plugin},
     {"libraries", &CertificateSubject::libraries},

@@ -45,7 +45,9 @@ struct RunOptions {
   bool forwards = false;                   // predict at every step, too …
   const std::vector<Run>* from = nullptr;  // … from the latents of these runs; null: from the run's own latents
   std::string record;                      // folder for the outputs of blocks; empty: none
-  std::optional<control::WeightStorage> weights = {};  // absent: the request's
+  // Absent: the request's.
+  std::optional<control::WeightStorage> weights = {};
+  std::optional<control::Products> products = {};
 };
 
 // Executes one canary step by step and keeps its results.
@@ -149,6 +151,7 @@ class Verifier {
     load.dtype = dtype;
     load.record = options.record;
     load.placement.weights = options.weights.value_or(load.placement.weights);
+    load.placement.products = options.products.value_or(load.placement.products);
     // The number of threads determines the order of sums, so one rank gets as many threads as each rank of the layout:
     // then only the layout can cause differences.
     const int32_t all = load.placement.threads > 0 ? load.placement.threads : base::ReadMachineProcessors().available();
@@ -346,6 +349,7 @@ absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request,
       .device = cuda ? "cuda" : request.load.device,
       .dtype = base::EnumName(request.load.dtype),
       .storage = control::StorageText(request.load.placement.weights, control::QuantizationOf(request.model)),
+      .products = control::ProductsText(request.load.placement.products),
       .build = build,
       .plugin = plugin,
       .libraries = request.model.libraries,
@@ -412,12 +416,24 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
       canaries[i].drift = stale.ok() ? RelativeError((*stale)[i].latents.back(), serial[i].latents.back()) : kInfinity;
     }
   }
-  if (control::IsQuantizing(request.load.placement.weights)) {
-    ASSIGN_OR_RETURN(const std::vector<Run> stored,
-                     verifier.RunAll(parallel::Layout(), dtype, {.weights = control::WeightStorage::kStored}));
+  // Each choice that is not lossless is compared with the run that differs from it in that choice alone.
+  const control::Placement& placement = request.load.placement;
+  std::optional<std::vector<Run>> plain;
+  if (placement.products != control::Products::kPlain) {
+    ASSIGN_OR_RETURN(plain, verifier.RunAll(parallel::Layout(), dtype, {.products = control::Products::kPlain}));
     for (size_t i = 0; i < canaries.size(); ++i) {
-      canaries[i].storage_drift = RelativeError(serial[i].latents.back(), stored[i].latents.back());
-      canaries[i].storage_psnr = Psnr(serial[i].image, stored[i].image);
+      canaries[i].products_drift = RelativeError(serial[i].latents.back(), (*plain)[i].latents.back());
+      canaries[i].products_psnr = Psnr(serial[i].image, (*plain)[i].image);
+    }
+  }
+  if (control::IsQuantizing(placement.weights)) {
+    const std::vector<Run>& quantized = plain ? *plain : serial;
+    ASSIGN_OR_RETURN(const std::vector<Run> stored, verifier.RunAll(parallel::Layout(), dtype,
+                                                                    {.weights = control::WeightStorage::kStored,
+                                                                     .products = control::Products::kPlain}));
+    for (size_t i = 0; i < canaries.size(); ++i) {
+      canaries[i].storage_drift = RelativeError(quantized[i].latents.back(), stored[i].latents.back());
+      canaries[i].storage_psnr = Psnr(quantized[i].image, stored[i].image);
     }
   }
   Verification verification = {.certificate = std::move(certificate), .records = {}};

@@ -38,8 +38,10 @@ class ModelsOnTheCommandLineTest : public ::testing::Test {
     arguments.insert(arguments.begin(), TESSERA_EXECUTABLE);
     options.arguments = std::move(arguments);
     options.folder = fs::current_path();
-    options.environment = {
-        {"PATH", "/usr/bin:/bin"}, {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE}, {"XDG_RUNTIME_DIR", folder_.path()}};
+    options.environment = {{"PATH", "/usr/bin:/bin"},
+                           {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
+                           {"TESSERA_CERTIFICATES", folder_ / "certificates"},
+                           {"XDG_RUNTIME_DIR", folder_.path()}};
     ChildProcess child(options);
     const int exit_code = child.Wait();
     return {.exit_code = exit_code, .output = child.output(), .errors = child.errors()};
@@ -178,6 +180,44 @@ TEST_F(ModelsOnTheCommandLineTest, ANameOfTheHubFindsTheModelInItsCache) {
   options.arguments = {TESSERA_EXECUTABLE, "replay", folder_ / "a.png"};
   ChildProcess replay(options);
   EXPECT_EQ(replay.Wait(), 0) << replay.errors();
+}
+
+constexpr char kFlux[] = "tests/golden/pipelines/flux_dev";
+
+TEST_F(ModelsOnTheCommandLineTest, ProductsInFp8AreRecordedAndReplayed) {
+  ASSERT_EQ(Generate(kFlux, {"--weights=fp8"}, "plain.png").exit_code, 0);
+  const Result result = Generate(kFlux, {"--weights=fp8", "--products=fp8"}, "fp8.png");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(Picture("fp8.png").parameters, HasSubstr("Weight storage: fp8, Products: fp8"));
+  EXPECT_THAT(Picture("plain.png").parameters, Not(HasSubstr("Products")));
+  EXPECT_NE(Picture("fp8.png").image.bytes, Picture("plain.png").image.bytes);
+  const Result again = Run({"replay", folder_ / "fp8.png", "--model", kFlux, "--json"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_THAT(again.output, HasSubstr("\"identical\":true"));
+}
+
+TEST_F(ModelsOnTheCommandLineTest, VerifyReportsTheDriftOfProductsInFp8) {
+  const Result result = Run({"verify", "--model", kFlux, "--weights=fp8", "--products=fp8", "--layout=ulysses=2",
+                             "--steps=3", "--json", "--quiet"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors << result.output;
+  const boost::json::value verdict = boost::json::parse(result.output);
+  EXPECT_EQ(verdict.at("products"), "fp8");
+  for (const boost::json::value& canary : verdict.at("canaries").as_array()) {
+    for (const char* drift : {"products_drift", "storage_drift"}) {
+      EXPECT_GT(canary.at(drift).to_number<double>(), 1e-6) << drift;
+      EXPECT_LT(canary.at(drift).to_number<double>(), 0.5) << drift;
+    }
+  }
+}
+
+TEST_F(ModelsOnTheCommandLineTest, ProductsInFp8AreRefusedWhereTheyAreImpossible) {
+  const Result plain = Generate(kFlux, {"--products=fp8"}, "a.png");
+  EXPECT_NE(plain.exit_code, 0);
+  EXPECT_THAT(plain.errors, HasSubstr("use --weights fp8 --products fp8"));
+  const Result divided =
+      Generate(kFlux, {"--weights=fp8", "--products=fp8", "--layout=tensor=2", "--certify=off"}, "a.png");
+  EXPECT_NE(divided.exit_code, 0);
+  EXPECT_THAT(divided.errors, HasSubstr("scales are of whole rows, which tensor=2 divides"));
 }
 
 }  // namespace

@@ -166,12 +166,18 @@ class Verify {
         std::printf("    stale steps drift by %.2g: this layout is not lossless\n", *canary.drift);
       }
     }
+    const auto print_drift = [](const server::Canary& canary, const std::string& what, std::optional<double> drift,
+                                const std::string& from, std::optional<double> psnr) {
+      if (!drift.has_value()) return;
+      std::printf("  %s: the last latents of %dx%d drift by %.2g from %s, images %s apart\n", what.c_str(),
+                  canary.width, canary.height, *drift, from.c_str(),
+                  psnr.has_value() ? absl::StrFormat("%.1f dB", *psnr).c_str() : "not");
+    };
     for (const server::Canary& canary : certificate.canaries) {
-      if (!canary.storage_drift.has_value()) continue;
-      std::printf(
-          "  weights in %s: the last latents of %dx%d drift by %.2g from the stored weights', images %s apart\n",
-          subject.storage.c_str(), canary.width, canary.height, *canary.storage_drift,
-          canary.storage_psnr.has_value() ? absl::StrFormat("%.1f dB", *canary.storage_psnr).c_str() : "not");
+      print_drift(canary, "weights in " + subject.storage, canary.storage_drift, "the stored weights'",
+                  canary.storage_psnr);
+      print_drift(canary, "products in " + subject.products, canary.products_drift, "plain products'",
+                  canary.products_psnr);
     }
     if (records.has_value()) std::printf("%s\n", RecordText(*records).c_str());
     for (const control::AdapterUse& adapter : request.adapters) {
