@@ -2,6 +2,7 @@
 
 #include "tests/support/cuda_emulation/group_moments_runs.h"
 #include "tests/support/cuda_emulation/heads_runs.h"
+#include "tests/support/cuda_emulation/quantize_rows_runs.h"
 #include "tests/support/cuda_emulation/residual_norm_runs.h"
 #include "tests/support/cuda_emulation/widen_runs.h"
 #include "tests/support/planted_bug.h"
@@ -112,6 +113,26 @@ TEST(PlantedKernelBugs, ShowInWideningOfTheFormsThatTheyConcern) {
                                QuantType::kIQ4_NL, QuantType::kIQ4_XS}) {
     EXPECT_TRUE(WideningIsWrong<float>(type) && WideningIsWrong<double>(type)) << QuantTypeName(type);
   }
+}
+
+template <typename T>
+bool QuantizingIsWrong(int64_t columns) {
+  QuantizeRowsRun<T> run(6, columns, 0);
+  EXPECT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+  return !run.IsExact();
+}
+
+TEST(PlantedKernelBugs, ShowInTheQuantizingOfActivations) {
+  for (const int64_t columns : {kWhole, kTail}) {
+    const PlantedBug none("");
+    EXPECT_FALSE(QuantizingIsWrong<float>(columns) || QuantizingIsWrong<__nv_bfloat16>(columns));
+  }
+  for (const char* bug : {"kernel_neighbours_scale", "kernel_missing_barrier"}) {
+    const PlantedBug planted(bug);
+    EXPECT_TRUE(QuantizingIsWrong<float>(kWhole) && QuantizingIsWrong<__nv_bfloat16>(kWhole)) << bug;
+  }
+  const PlantedBug tail("kernel_tail_off_by_one");
+  EXPECT_TRUE(QuantizingIsWrong<float>(kTail) && QuantizingIsWrong<__nv_bfloat16>(kTail));
 }
 
 }  // namespace

@@ -48,6 +48,14 @@ at::Tensor QuantProduct(const at::Tensor& x, const at::Tensor& values, const Opt
 // QuantProduct in which the widened weight exists in parts of at most so many bytes, or of one row.
 at::Tensor QuantProductInParts(const at::Tensor& x, const QuantWeight& weight, const OptionalTensor& bias,
                                int64_t most_part_bytes);
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x);
+// Multiplies codes with codes where the library and the GPU (architecture 8.9 and newer) have such a product, in bf16
+// with rows of whole 16 numbers; else WidenedFp8Product.
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const at::Tensor& values,
+                      const at::Tensor& scales, const OptionalTensor& bias, at::ScalarType dtype);
+// Fp8Product of codes that are widened to fp32.
+at::Tensor WidenedFp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const at::Tensor& values,
+                             const at::Tensor& scales, const OptionalTensor& bias, at::ScalarType dtype);
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptionalTensor& key_bias,
                      double scale);

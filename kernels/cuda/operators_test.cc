@@ -103,6 +103,25 @@ TEST_P(CudaOperators, MultiplyByQuantizedWeightsInParts) {
   }
 }
 
+TEST_P(CudaOperators, QuantizeActivationsAndMultiplyThem) {
+  at::manual_seed(8);
+  const QuantWeight w = RandomQuantWeight(QuantType::kF8E4M3, 21, 250);
+  const at::Tensor x = Make({kImages, kTokens, 250}), bias = Make({21});
+  at::Tensor codes, scales, y;
+  EXPECT_EQ(Launches([&] { std::tie(codes, scales) = QuantizeActivations(x); }), 1);
+  const auto [expected_codes, expected_scales] = reference::QuantizeActivations(x);
+  EXPECT_TRUE(at::equal(codes, expected_codes) && at::equal(scales, expected_scales));
+  for (const OptionalTensor& with : {OptionalTensor(bias), OptionalTensor()}) {
+    EXPECT_EQ(Launches([&] { y = WidenedFp8Product(codes, scales, w.values, w.scales, with, GetParam()); }), 2);
+    EXPECT_EQ(y.scalar_type(), GetParam());
+    const at::Tensor expected = reference::Fp8Product(codes, scales, w, with, GetParam());
+    const double largest = expected.abs().max().item<double>();
+    // Sums of 250 products in fp32, and a rounding to the type.
+    const double bound = GetParam() == at::kBFloat16 ? 0.01 : 1e-5;
+    EXPECT_LE((Wide(y) - Wide(expected)).abs().max().item<double>(), bound * largest);
+  }
+}
+
 // The rows of the image and of the text in one tensor.
 TEST_P(CudaOperators, TakeRowsOfALongerSequence) {
   const at::Tensor all = Make({kImages, 3 * kTokens, kChannels}), y = Make({kImages, kTokens, kChannels});

@@ -1,4 +1,5 @@
 #include <ATen/Context.h>
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <vector>
@@ -108,6 +109,36 @@ at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const O
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   return at::_addmm_activation(*bias, rows, weight.t(), /*beta=*/1, /*alpha=*/1, /*use_gelu=*/true).view(sizes);
+}
+
+namespace {
+
+// Returns whether LibTorch multiplies e4m3 on this GPU.
+bool MultipliesFp8(at::Device device) {
+  int major = 0, minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()) != cudaSuccess) {
+    return false;
+  }
+  return major > 8 || (major == 8 && minor >= 9);
+}
+
+}  // namespace
+
+at::Tensor Fp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const at::Tensor& values,
+                      const at::Tensor& scales, const OptionalTensor& bias, at::ScalarType dtype) {
+  constexpr int64_t kWhole = 16;
+  const int64_t in = codes.size(-1), out = values.size(0);
+  if (dtype != at::kBFloat16 || in % kWhole != 0 || out % kWhole != 0 || codes.numel() == 0 ||
+      !values.is_contiguous() || (bias.has_value() && bias->scalar_type() != dtype) || !MultipliesFp8(codes.device())) {
+    return WidenedFp8Product(codes, row_scales, values, scales, bias, dtype);
+  }
+  std::vector<int64_t> shape = codes.sizes().vec();
+  shape.back() = out;
+  return at::_scaled_mm(codes.reshape({-1, in}).view(at::kFloat8_e4m3fn), values.view(at::kFloat8_e4m3fn).t(),
+                        row_scales.reshape({-1, 1}), scales.reshape({1, -1}), bias, /*scale_result=*/std::nullopt,
+                        dtype, /*use_fast_accum=*/false)
+      .view(shape);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/on_device.h"
 #include "kernels/cuda/operators.h"
+#include "kernels/cuda/quantize_rows.h"
 #include "kernels/cuda/tensor_views.h"
 #include "kernels/cuda/widen.h"
 #include "kernels/reference/quant_weight.h"
@@ -72,6 +73,38 @@ at::Tensor QuantProduct(const at::Tensor& x, const at::Tensor& values, const Opt
               weight.out(), ", ", in, "]");
   if (ToNumber(x.scalar_type())) return QuantProductInParts(x, weight, bias, kMostPartBytes);
   return at::linear(x, WidenWeight(values, scales, table, type, in, scale_block, x.scalar_type()), bias);
+}
+
+std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x) {
+  const at::Tensor rows = (ToNumber(x.scalar_type()) ? x : x.to(at::kFloat)).contiguous();
+  const at::Tensor codes = at::empty(rows.sizes(), rows.options().dtype(at::kByte));
+  const at::Tensor scales = at::empty(rows.sizes().slice(0, rows.dim() - 1), rows.options().dtype(at::kFloat));
+  const QuantizeRowsArguments arguments{.number = *ToNumber(rows.scalar_type()),
+                                        .rows = scales.numel(),
+                                        .columns = rows.size(-1),
+                                        .from = rows.const_data_ptr(),
+                                        .codes = codes.mutable_data_ptr<uint8_t>(),
+                                        .scales = scales.mutable_data_ptr<float>()};
+  OnDeviceOf(rows, "tessera::quantize_activations",
+             [&](cudaStream_t stream) { return LaunchQuantizeRows(arguments, stream); });
+  return {codes, scales};
+}
+
+at::Tensor WidenedFp8Product(const at::Tensor& codes, const at::Tensor& row_scales, const at::Tensor& values,
+                             const at::Tensor& scales, const OptionalTensor& bias, at::ScalarType dtype) {
+  const int64_t in = codes.size(-1);
+  const QuantWeight weight = QuantWeightOf(values, scales, {}, static_cast<int64_t>(QuantType::kF8E4M3), in, 0);
+  const at::Tensor rows = codes.reshape({-1, in});
+  const QuantWeight numbers = QuantWeightOf(rows, at::ones({rows.size(0), 1}, scales.options()), {},
+                                            static_cast<int64_t>(QuantType::kF8E4M3), in, 0);
+  const at::Tensor wide = at::empty(rows.sizes(), scales.options());
+  WidenInto(numbers, 0, wide);
+  at::Tensor y = QuantProductInParts(wide, weight, std::nullopt, kMostPartBytes);
+  y.mul_(row_scales.reshape({-1, 1}));
+  if (bias.has_value()) y.add_(bias->to(at::kFloat));
+  std::vector<int64_t> shape = codes.sizes().vec();
+  shape.back() = weight.out();
+  return y.view(shape).to(dtype);
 }
 
 }  // namespace tessera::kernels::cuda

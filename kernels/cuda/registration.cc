@@ -27,6 +27,8 @@ TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("weighted_sums", WeightedSums);
   m.impl("widen_weight", WidenWeight);
   m.impl("quant_product", QuantProduct);
+  m.impl("quantize_activations", QuantizeActivations);
+  m.impl("fp8_product", Fp8Product);
 }
 
 }  // namespace tessera::kernels::cuda

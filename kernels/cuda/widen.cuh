@@ -2,14 +2,11 @@
 #pragma once
 
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/quant_forms.cuh"
 #include "kernels/cuda/widen.h"
 
 namespace tessera::kernels::cuda {
 namespace {
-
-#define QUANT_FUNCTION __device__ inline
-#include "kernels/quantized/quant_forms.inc"
-#undef QUANT_FUNCTION
 
 constexpr int kWidenThreads = 128;
 constexpr int kWidenNumbers = 8;  // every group of values with one factor is whole runs of these

@@ -5,6 +5,7 @@
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/merge.cuh"
 #include "kernels/cuda/on_device.h"
+#include "kernels/cuda/quantize_rows.cuh"
 #include "kernels/cuda/residual_norm.cuh"
 #include "kernels/cuda/weighted_sums.cuh"
 #include "kernels/cuda/widen.cuh"
@@ -23,6 +24,7 @@ cudaError_t LaunchGroupMoments(const GroupMomentsArguments& a, cudaStream_t) { r
 cudaError_t LaunchGroupMoments(const PixelMomentsArguments& a, cudaStream_t) { return RunGroupMoments(a, kLauncher); }
 cudaError_t LaunchHeads(const HeadsArguments& a, cudaStream_t) { return RunHeads(a, kLauncher); }
 cudaError_t LaunchMerge(const MergeArguments& a, cudaStream_t) { return RunMerge(a, kLauncher); }
+cudaError_t LaunchQuantizeRows(const QuantizeRowsArguments& a, cudaStream_t) { return RunQuantizeRows(a, kLauncher); }
 cudaError_t LaunchResidualNorm(const ResidualNormArguments& a, cudaStream_t) { return RunResidualNorm(a, kLauncher); }
 cudaError_t LaunchWeightedSums(const WeightedSumsArguments& a, cudaStream_t) { return RunWeightedSums(a, kLauncher); }
 cudaError_t LaunchWiden(const WidenArguments& a, cudaStream_t) { return RunWiden(a, kLauncher); }

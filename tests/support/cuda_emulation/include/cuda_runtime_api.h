@@ -13,6 +13,7 @@ enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
