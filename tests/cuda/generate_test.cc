@@ -132,6 +132,39 @@ INSTANTIATE_TEST_SUITE_P(Layouts, FakeCudaGenerateTest,
                                          Case{"hunyuan12", "bf16", "cfg=2,pipe=2"}, Case{"dit", "fp32", "cfg=2"}),
                          NameOf);
 
+class FakeCudaFp8Test : public FakeCudaTest {
+ protected:
+  using RowsOfProducts = std::map<std::string, std::map<int64_t, int64_t>>;  // by dtype and length
+
+  RowsOfProducts RowsOfAStep(const std::string& products, const std::string& architecture) const {
+    const Finished run = Run(
+        {"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda", "--dtype=bf16", "--steps=4",
+         "--seed=1", "--weights=fp8", "--products=" + products, "--overwrite", "--output=" + (folder_ / "a.png")},
+        {{"FAKE_CUDA_ARCH", architecture}});
+    EXPECT_EQ(run.exit_code, 0) << run.errors;
+    if (run.logs.size() != 1 || run.logs[0].Steps().size() != 4) {
+      ADD_FAILURE() << "not one worker with four steps";
+      return {};
+    }
+    EXPECT_THAT(run.logs[0].Faults(), IsEmpty());
+    const FakeCudaStep step = run.logs[0].Steps().back();
+    EXPECT_EQ(step.bytes_to_host, 16);
+    EXPECT_EQ(step.waits, 0);
+    return step.product_rows;
+  }
+};
+
+TEST_F(FakeCudaFp8Test, BlocksUseTheLibrarysProductsInFp8WhereTheCardHasThem) {
+  RowsOfProducts plain = RowsOfAStep("plain", "90"), fp8 = RowsOfAStep("fp8", "90"), older = RowsOfAStep("fp8", "86");
+  EXPECT_FALSE(plain.contains("e4m3"));
+  EXPECT_EQ(fp8["fp32"], plain["fp32"]);
+  EXPECT_EQ(Elements(fp8["e4m3"]) + Elements(fp8["bf16"]), Elements(plain["bf16"]));
+  EXPECT_GT(Elements(fp8["e4m3"]), Elements(fp8["bf16"]));
+  // Other cards multiply the same codes in fp32.
+  EXPECT_FALSE(older.contains("e4m3"));
+  EXPECT_EQ(Elements(older["fp32"]), Elements(plain["fp32"]) + Elements(fp8["e4m3"]));
+}
+
 // The cost of a step on each rank of a layout, for a FLUX of four blocks.
 struct LayoutBudget {
   const char* layout;
