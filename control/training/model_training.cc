@@ -230,14 +230,6 @@ absl::Status CheckTargetModules(const TrainConfig& config, const ModelDescriptio
   return CheckTargets(config.network.target_modules, modules);
 }
 
-std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped) {
-  std::vector<int64_t> chosen;
-  for (int64_t block = 0; block < blocks; ++block) {
-    if ((block + 1) * swapped / blocks > block * swapped / blocks) chosen.push_back(block);
-  }
-  return chosen;
-}
-
 absl::Status CheckBlocksToSwap(int64_t blocks_to_swap, const ModelDescription& model) {
   if (blocks_to_swap >= 0 && blocks_to_swap <= model.blocks) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("train.blocks_to_swap is ", blocks_to_swap, "; valid values are 0 to ",

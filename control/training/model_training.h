@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "control/model/swapped_blocks.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
@@ -39,10 +40,6 @@ int64_t AdapterParameters(const ModelDescription& model, const TrainNetwork& net
 
 // Returns the error of CheckTargets for network.target_modules; OK if the model's modules are unknown.
 absl::Status CheckTargetModules(const TrainConfig& config, const ModelDescription& model);
-
-// Which blocks of a transformer are kept in host memory if `swapped` of them are. They are spread evenly and include
-// the last block, so that up to half of the blocks alternate with resident ones, whose computation hides the copy.
-std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped);
 
 // InvalidArgument if the model has too few blocks for train.blocks_to_swap, or if the run cannot swap them: with
 // weights sharded over the data ranks, a swapped block would be unsharded.
