@@ -134,15 +134,22 @@ double ActivationBytes(const ModelCost& cost, const ImageWork& work, int64_t ima
          tokens * cost.values_per_token / static_cast<double>(share.tensor);
 }
 
-double PeakBytes(const ModelCost& cost, const ImageWork& work, int64_t images, const GroupShare& share) {
-  const double element = static_cast<double>(share.element_bytes);
+double StepBytes(const ModelCost& cost, const ImageWork& work, int64_t images, const GroupShare& share) {
   const double modulations = static_cast<double>(images) * RowsOfRank(work, share) *
-                             CeilDivide(cost.blocks, share.pipe) * cost.values_per_block * element;
+                             CeilDivide(cost.blocks, share.pipe) * cost.values_per_block *
+                             static_cast<double>(share.element_bytes);
+  return ActivationBytes(cost, work, images, share) + modulations;
+}
+
+double DecodeBytes(const ModelCost& cost, const ImageWork& work, const GroupShare& share) {
   // One image is decoded at a time, in bands over all ranks.
   const double ranks = static_cast<double>(share.sequence * share.tensor * share.cfg * share.pipe);
-  const double decode = Pixels(work) * cost.decode_values_per_pixel * element / ranks;
-  return std::max(ActivationBytes(cost, work, images, share) + modulations,
-                  decode + std::min(decode, share.most_band_bytes));
+  const double decode = Pixels(work) * cost.decode_values_per_pixel * static_cast<double>(share.element_bytes) / ranks;
+  return decode + std::min(decode, share.most_band_bytes);
+}
+
+double PeakBytes(const ModelCost& cost, const ImageWork& work, int64_t images, const GroupShare& share) {
+  return std::max(StepBytes(cost, work, images, share), DecodeBytes(cost, work, share));
 }
 
 }  // namespace tessera::control

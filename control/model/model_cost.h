@@ -118,6 +118,10 @@ double DecodeFlops(const ModelCost& cost, const ImageWork& work);
 // The activations of a step of this many images of this size on the rank that needs most, in bytes.
 double ActivationBytes(const ModelCost& cost, const ImageWork& work, int64_t images, const GroupShare& share);
 
+// The memory of a step on the rank that needs most: activations and modulations. That of decoding one image.
+double StepBytes(const ModelCost& cost, const ImageWork& work, int64_t images, const GroupShare& share);
+double DecodeBytes(const ModelCost& cost, const ImageWork& work, const GroupShare& share);
+
 // The largest memory in bytes, excluding weights, that any rank needs for a batch of `images` of this size: activations
 // of a step and modulations, or the decoder's activations, whichever is more.
 double PeakBytes(const ModelCost& cost, const ImageWork& work, int64_t images, const GroupShare& share);

@@ -12,6 +12,7 @@
 #include "base/fields/fields.h"
 #include "control/model/component_role.h"
 #include "control/model/model_cost.h"
+#include "control/model/weight_sizes.h"
 #include "control/pictures/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 
@@ -81,7 +82,8 @@ struct ModelDescription {
   int32_t blocks = 0;
   TransformerShape transformer;
   ModelCost cost;
-  std::vector<MatrixProduct> products;  // of the components that accept adapters; empty if unknown
+  std::vector<ComponentWeights> weights;  // sizes of the components' weights; empty if unknown
+  std::vector<MatrixProduct> products;    // of the components that accept adapters; empty if unknown
   std::string original_names;         // naming scheme of modules in tools other than diffusers: flux, sd3, … or none
   std::string libraries;              // libraries of the worker and their settings; certificates contain it
   std::string instruction_set;        // that the worker computes with (kernels/cpu/isa.h)
@@ -151,7 +153,8 @@ constexpr auto FieldsOf(const ModelDescription*) {
       Field("max_sequence_length", &M::max_sequence_length, Integer{0, kMaxTokens}), Field("options", &M::options),
       Field("default_sampler", &M::default_sampler), Field("samplers", &M::samplers), Field("heads", &M::heads),
       Field("blocks", &M::blocks, Integer{0, 1 << 16}), Field("transformer", &M::transformer), Field("cost", &M::cost),
-      Field("products", &M::products), Field("original_names", &M::original_names), Field("libraries", &M::libraries),
+      Field("weights", &M::weights, base::List<base::Nested>{.most = 16}), Field("products", &M::products),
+      Field("original_names", &M::original_names), Field("libraries", &M::libraries),
       Field("instruction_set", &M::instruction_set), Field("warnings", &M::warnings));
 }
 // Checks that some multiple of size_multiple lies between min_size and max_size, and that a known transformer has as

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "control/model/model_cost.h"
+#include "control/model/weight_sizes.h"
 #include "control/pictures/picture_input.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "parallel/plan/layout_bytes.h"
@@ -31,11 +32,12 @@ struct FamilyDescription {
   parallel::ExchangeModel exchange;  // the communication between ranks for this model
   std::vector<double> block_flops;   // cost of each block at the default size, by which pipeline stages are balanced
   control::ModelCost cost;
-  control::PictureRules pictures;     // which pictures the model takes, and what it does with them
-  bool binning_keeps_size = true;     // whether a binned image is resized to the size that was requested
-  std::vector<std::string> options;   // names of the PromptOptions fields that the family reads
-  std::vector<std::string> warnings;  // about unused fields of configuration files
-  AdaptableModel adaptable;           // which products adapter files may apply to
+  std::vector<control::ComponentWeights> weights;  // sizes of the components' weights
+  control::PictureRules pictures;                  // which pictures the model takes, and what it does with them
+  bool binning_keeps_size = true;                  // whether a binned image is resized to the size that was requested
+  std::vector<std::string> options;                // names of the PromptOptions fields that the family reads
+  std::vector<std::string> warnings;               // about unused fields of configuration files
+  AdaptableModel adaptable;                        // which products adapter files may apply to
 };
 
 }  // namespace tessera::models

@@ -13,6 +13,7 @@
 #include "models/families/prompt_request.h"
 #include "models/finite.h"
 #include "models/loading/load_options.h"
+#include "models/loading/weight_sizes.h"
 #include "models/precision.h"
 
 namespace tessera::models {
@@ -213,12 +214,14 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
                         const std::vector<TextStageConfig>& texts, const ImageCodecConfig& autoencoder,
                         FamilyDescription& description) {
   constexpr size_t kNamed = 3;
-  const auto describe = [&](const std::string& component, bool takes_adapters, const auto& make) {
-    ParamTable table(at::kFloat, at::kMeta);
+  const auto describe = [&](const std::string& component, control::ComponentRole role, bool takes_adapters,
+                            const auto& make) {
+    ParamTable table = SizingTable();
     make(table);
     if (takes_adapters) description.adaptable.components[component] = table.products();
     absl::StatusOr<WeightFolder> weights = folder.Weights(component);
     if (!weights.ok() || !NameWeights(*weights, table).ok()) return;  // Load reports the error
+    description.weights.push_back(SizesOf(table, *weights, role));
     const std::vector<std::string> extra = ExtraTensors(*weights, table);
     if (extra.empty()) return;
     const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));
@@ -226,16 +229,16 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
         component, ": ", extra.size(), " tensors of its files belong to none of its parameters and are not used: ",
         absl::StrJoin(extra.begin(), named, ", "), extra.size() > kNamed ? ", …" : ""));
   };
-  describe("transformer", true, make_transformer);
+  describe("transformer", control::ComponentRole::kTransformer, true, make_transformer);
   for (const TextStageConfig& text : texts) {
-    describe(text.encoder, text.config.takes_adapters, [&](ParamTable& table) {
+    describe(text.encoder, control::ComponentRole::kTextEncoder, text.config.takes_adapters, [&](ParamTable& table) {
       text.config.make(table);
       for (const ProductSpec& product : table.products()) {
         description.cost.encode_flops_per_token += 2 * static_cast<double>(product.out * product.in);
       }
     });
   }
-  describe("vae", false, autoencoder.make);
+  describe("vae", control::ComponentRole::kAutoencoder, false, autoencoder.make);
 }
 
 void DescribeStepCost(double mlp_ratio, int64_t fixed_text_tokens, FamilyDescription& description) {

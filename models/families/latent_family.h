@@ -137,8 +137,8 @@ void DescribeBlocks(const Config& config, parallel::BlockKind kind, int64_t chan
       .long_skips = {}};
 }
 
-// Fills in what is known about the model's parameters without their values: the products that adapters can apply to,
-// and a warning for each component whose weight files contain tensors of no parameter. Reads only headers.
+// Fills in what is known about the model's parameters without their values: their sizes, the products that adapters can
+// apply to, and a warning for each component whose weight files contain tensors of no parameter. Reads only headers.
 void DescribeComponents(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
                         const std::vector<TextStageConfig>& texts, const ImageCodecConfig& autoencoder,
                         FamilyDescription& description);

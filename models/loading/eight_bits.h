@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "control/parameters/placement.h"
+#include "control/parameters/weight_storage.h"
 #include "models/loading/param_table.h"
 
 namespace tessera::models {

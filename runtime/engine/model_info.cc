@@ -92,6 +92,7 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
   info.blocks = static_cast<int32_t>(description.blocks);
   info.transformer = {.exchange = description.exchange, .block_flops = description.block_flops};
   info.cost = description.cost;
+  info.weights = description.weights;
   for (const auto& [component, products] : description.adaptable.components) {
     for (const models::ProductSpec& product : products) {
       info.products.push_back({.component = component,

@@ -162,6 +162,9 @@ class FakeHandler final : public control::CommandHandler {
                         .blocks = 10,
                         .values_per_token = 5,
                         .values_per_block = 121};
+    control::ComponentWeights weights = {.role = control::ComponentRole::kTransformer, .frame = {.elements = 2}};
+    weights.blocks.assign(10, {.elements = 1, .matrices = 1, .rows = 1});
+    description.weights = {weights};
     description.default_clean_caption = true;
     description.default_sampler = "dpm++";
     description.samplers = {"ddim", "euler", "dpm++"};

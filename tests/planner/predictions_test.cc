@@ -140,6 +140,24 @@ TEST_P(PredictionsTest, SchedulerPlannerAndWorkerPredictTheSameMemory) {
   }
 }
 
+// The front end predicts the memory of any storage from these sizes.
+TEST_P(PredictionsTest, TheSizesOfTheTransformersWeightsAreThoseOfItsFiles) {
+  const auto is_transformer = [](const auto& each) { return each.role == control::ComponentRole::kTransformer; };
+  const auto sizes = std::ranges::find_if(front_.weights, is_transformer);
+  const auto component = std::ranges::find_if(front_.components, is_transformer);
+  ASSERT_TRUE(sizes != front_.weights.end() && component != front_.components.end());
+  EXPECT_EQ(sizes->blocks.size(), front_.transformer.exchange.blocks.size());
+  control::WeightSize all = sizes->frame;
+  all += sizes->modulations;
+  for (const control::WeightSize& block : sizes->blocks) {
+    EXPECT_GT(block.matrices, 0u);
+    all += block;
+  }
+  EXPECT_EQ(all.elements, component->parameters);
+  EXPECT_TRUE(control::CheckRules(all).ok());
+  EXPECT_EQ(all.stored_bytes, 0u) << "the files are not quantized";
+}
+
 TEST_P(PredictionsTest, AtTheDefaultSizeAStepIsTheSumOfTheBlocksThatStagesAreBalancedBy) {
   const control::ImageWork work = control::WorkOf(front_.cost, control::DefaultJob(front_));
   double blocks = 0;
