@@ -7,14 +7,20 @@
 #include "absl/strings/str_format.h"
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
+#include "control/host/device.h"
+#include "control/model/driver_memory.h"
+#include "control/model/group_share.h"
+#include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
+#include "control/parameters/placement.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::server {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
-constexpr int kWarmupSteps = 1;  // for layouts with patches, like xDiT's default
+constexpr int64_t kPromptCacheBytes = int64_t{256} << 20;  // the default
+constexpr int kWarmupSteps = 1;                            // for layouts with patches, like xDiT's default
 
 absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& request) {
   Plan plan = {.layout = layout, .time = {}, .weights = {}};
@@ -72,7 +78,58 @@ void Recommend(const PlanRequest& request, Plans& plans) {
   }
 }
 
+// Plans one rank on one device of the request, unless ranks share a host's memory.
+void FitOneDevice(const PlanRequest& request, Plans& plans) {
+  if (request.machine.is_one_host() || request.machine.memory_bytes <= 0) {
+    plans.unfit = "weights wait in main memory only of devices with memory of their own";
+    return;
+  }
+  const auto serial = std::ranges::find_if(plans.plans, [](const Plan& plan) { return plan.layout.ranks() == 1; });
+  const uint64_t bytes = request.memory_limit.value_or(static_cast<uint64_t>(request.machine.memory_bytes));
+  absl::StatusOr<std::vector<LinkFit>> fits =
+      FitsOf(request.model, request.work, request.weights, bytes, serial == plans.plans.end() ? 0 : serial->time.step);
+  if (fits.ok()) {
+    plans.fits = *std::move(fits);
+  } else {
+    plans.unfit = std::string(fits.status().message());
+  }
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<LinkFit>> FitsOf(const control::ModelDescription& model, const PlannedImage& work,
+                                            control::WeightStorage weights, uint64_t device_bytes,
+                                            double compute_seconds) {
+  if (model.weights.empty()) return absl::FailedPreconditionError("the sizes of the model's weights are not known");
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
+  const control::ImageWork image = {.size = {.height = work.height, .width = work.width},
+                                    .text_tokens = pass.text_tokens.front(),
+                                    .rows = std::ssize(pass.text_tokens)};
+  const control::GroupShare share = control::ShareOf({}, control::DeviceKind::kCuda, work.dtype);
+  control::FitQuery query = {.storage = weights,
+                             .element_bytes = share.element_bytes,
+                             .cached_bytes = kPromptCacheBytes,
+                             .step_bytes = control::StepBytes(model.cost, image, /*images=*/1, share),
+                             .decode_bytes = control::DecodeBytes(model.cost, image, share)};
+  control::FitDevice device = {.free_bytes =
+                                   static_cast<int64_t>(device_bytes - std::min(device_bytes, control::kDriverBytes))};
+  std::vector<LinkFit> fits;
+  for (const double rate : kMemoryLinks) {
+    device.link_bytes_per_second = rate;
+    absl::StatusOr<control::MemoryFit> fit = control::ChooseFit(control::NeedsOf(model.weights, query), device);
+    if (!fit.ok()) {
+      constexpr control::WeightStorage kSmaller[] = {control::WeightStorage::kFp8, control::WeightStorage::kQ8_0};
+      const absl::StatusOr<control::WeightStorage> smaller =
+          control::FastestStorage(model.weights, query, device, kSmaller);
+      return absl::ResourceExhaustedError(
+          absl::StrCat(fit.status().message(),
+                       smaller.ok() ? absl::StrCat("; it fits with --weights ", base::EnumName(*smaller)) : ""));
+    }
+    fit->compute_seconds = compute_seconds;
+    fits.push_back({.bytes_per_second = rate, .fit = *std::move(fit)});
+  }
+  return fits;
+}
 
 absl::Status CheckObjective(const PlanRequest& request) {
   if (request.devices < 1 || request.devices > kMaxPlannedDevices) {
@@ -119,6 +176,7 @@ absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
   }
   std::ranges::stable_sort(made.plans, {}, [](const Plan& plan) { return plan.time.image(); });
   Recommend(request, made);
+  FitOneDevice(request, made);
   if (request.approximate && parallel::HasFewSteps(model)) {
     absl::StrAppend(&made.reason, " PipeFusion is left out: the model is distilled to ", model.distilled_steps,
                     " steps, of which its warm-up would be most.");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "server/planning/layout_time.h"
 
@@ -19,10 +20,21 @@ struct PlanRequest {
   control::ModelDescription model;
   PlannedImage work;
   Machine machine;
-  int64_t devices = 1;        // 1 to kMaxPlannedDevices
-  std::optional<double> slo;  // maximum seconds for an image
-  bool approximate = false;   // whether layouts with stale steps may be recommended
+  int64_t devices = 1;                        // 1 to kMaxPlannedDevices
+  std::optional<double> slo;                  // maximum seconds for an image
+  bool approximate = false;                   // whether layouts with stale steps may be recommended
+  control::WeightStorage weights = {};        // how the transformer's weights are kept
+  std::optional<uint64_t> memory_limit = {};  // of a device, in bytes; absent: all of the machine's
 };
+
+// What one rank on one device keeps on it, and how long a step takes if main memory is reached at this rate.
+struct LinkFit {
+  double bytes_per_second = 0;
+  control::MemoryFit fit;
+};
+
+// The rates of usual links to main memory: PCIe 3.0 x8, 3.0 x16 and 4.0 x16.
+inline constexpr double kMemoryLinks[] = {6e9, 12e9, 25e9};
 
 // One layout, on as many groups as the devices allow.
 struct Plan {
@@ -44,7 +56,16 @@ struct Plans {
   std::optional<size_t> recommended;  // index; absent: nothing fits, or nothing meets the objective
   std::string reason;                 // a sentence that says why
   int64_t layouts_timed = 0;          // number of layouts evaluated
+  std::vector<LinkFit> fits;          // at the rates of kMemoryLinks; empty if one device is too small
+  std::string unfit;                  // why `fits` is empty
 };
+
+// Returns the placement of the weights on one device of these bytes, at the rates of kMemoryLinks, where computing a
+// step takes `compute_seconds`. RESOURCE_EXHAUSTED if nothing fits, with a storage that does; FAILED_PRECONDITION if
+// the sizes of the model's weights are unknown.
+absl::StatusOr<std::vector<LinkFit>> FitsOf(const control::ModelDescription& model, const PlannedImage& work,
+                                            control::WeightStorage weights, uint64_t device_bytes,
+                                            double compute_seconds);
 
 // INVALID_ARGUMENT for a number of devices or seconds out of range. Needs no model.
 absl::Status CheckObjective(const PlanRequest& request);

@@ -56,6 +56,23 @@ TEST_F(PlanCommandTest, TheJsonObjectHasEveryPlanAndTheOneToUse) {
   }
 }
 
+TEST_F(PlanCommandTest, OneDeviceIsPlannedAtThreeRatesOfMainMemory) {
+  const boost::json::object plan = PlanJson({"--gpus", "1", "--link", "pcie", "--memory-limit", "12GiB"});
+  const boost::json::array& at = plan.at("one_device").as_array();
+  ASSERT_EQ(at.size(), 3u);
+  EXPECT_EQ(plan.at("one_device_lacks"), "");
+  EXPECT_EQ(at[0].at("link_bytes_per_second").to_number<double>(), 6e9);
+  EXPECT_EQ(at[2].at("link_bytes_per_second").to_number<double>(), 25e9);
+  EXPECT_EQ(at[0].at("waiting_blocks"), 0);
+  EXPECT_EQ(at[0].at("blocks"), 10);
+  EXPECT_GT(at[0].at("step_seconds").to_number<double>(), 0);
+  // Nothing is left beyond the driver's part.
+  const Result none = Plan({"--gpus", "1", "--link", "pcie", "--memory-limit", "512MiB"});
+  EXPECT_EQ(none.exit_code, 0) << none.errors;
+  EXPECT_THAT(none.output, AllOf(HasSubstr("one rank on a device of 0.5 GiB: the model needs at least"),
+                                 HasSubstr("0.0 KiB are available")));
+}
+
 // The bytes must equal those of `tessera layouts`.
 TEST_F(PlanCommandTest, SaysWhatTheListOfLayoutsSays) {
   const boost::json::object plan = PlanJson({"--gpus", "2", "--link", "pcie", "--dtype", "bf16"});
@@ -109,6 +126,9 @@ TEST_F(PlanCommandTest, WhatIsWrongIsNamedWithWhatIsValid) {
            {{"--gpus", "2", "--link", "nvlink", "--dtype", "fp64"}, "dtype is fp64"},
            {{"--gpus", "2", "--link", "nvlink", "--size", "100"}, "the nearest are 96 and 104"},
            {{"--gpus", "2", "--link", "nvlink", "--steps", "0"}, "steps is 0"},
+           {{"--gpus", "2", "--link", "nvlink", "--memory-limit", "12"}, "write a number and a unit, such as 12GiB"},
+           {{"--gpus", "2", "--link", "nvlink", "--memory-limit", "1MiB"}, "it must be at least 512.0 MiB"},
+           {{"--gpus", "2", "--link", "nvlink", "--weights", "fp4"}, "valid values are stored, bf16, fp8, int8, q8_0"},
            {{"--gpus", "2"}, "--link"},
            {{"--link", "pcie"}, "--gpus"},
            {{"--device", "tpu"}, "device is 'tpu'"},

@@ -314,5 +314,60 @@ TEST(MachineTest, EveryPresetIsComplete) {
   }
 }
 
+// FLUX.1-dev's transformer as its configuration describes it, a text encoder and an autoencoder.
+control::ModelDescription SizedFlux() {
+  control::ModelDescription model = KnownModel("flux");
+  constexpr uint64_t kSquare = uint64_t{3072} * 3072;
+  const auto matrices = [](uint64_t elements) {
+    return control::WeightSize{.elements = elements, .matrices = elements, .rows = elements / 3072};
+  };
+  control::ComponentWeights transformer = {.role = control::ComponentRole::kTransformer,
+                                           .modulations = matrices(344 * kSquare),
+                                           .largest_modulation = 6 * kSquare};
+  transformer.blocks.resize(19, matrices(24 * kSquare));
+  transformer.blocks.resize(57, matrices(12 * kSquare));
+  control::ComponentWeights text = {.role = control::ComponentRole::kTextEncoder};
+  text.blocks.resize(24, matrices(192'900'000));
+  model.weights = {
+      transformer, text, {.role = control::ComponentRole::kAutoencoder, .frame = {.elements = 84'000'000}}};
+  return model;
+}
+
+TEST(PlannerTest, OneDeviceOfLimitedMemoryIsPlannedAtThreeRatesOfMainMemory) {
+  PlanRequest request = Request("flux", "RTX-4090", Link::kPcie, 1);
+  request.model = SizedFlux();
+  request.memory_limit = uint64_t{12} << 30;
+  const absl::StatusOr<Plans> plans = MakePlans(request);
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  ASSERT_EQ(plans->fits.size(), 3u) << plans->unfit;
+  double before = 0;
+  for (const LinkFit& at : plans->fits) {
+    EXPECT_FALSE(at.fit.blocks.empty());
+    EXPECT_LE(at.fit.peak_bytes, (int64_t{23} << 30) / 2);
+    const double copying = static_cast<double>(at.fit.transfer_bytes) / at.bytes_per_second;
+    EXPECT_DOUBLE_EQ(at.fit.step_seconds(), std::max(copying, plans->plans.front().time.step));
+    if (before > 0) {
+      EXPECT_LE(at.fit.step_seconds(), before);
+    }
+    before = at.fit.step_seconds();
+  }
+  // In 8 bits the transformer stays, and the rate does not matter.
+  request.weights = control::WeightStorage::kFp8;
+  request.memory_limit = uint64_t{16} << 30;
+  const std::vector<LinkFit> stays = MakePlans(request)->fits;
+  ASSERT_EQ(stays.size(), 3u);
+  EXPECT_TRUE(stays.front().fit.blocks.empty());
+  EXPECT_EQ(stays.front().fit.step_seconds(), stays.back().fit.step_seconds());
+}
+
+TEST(PlannerTest, ADeviceThatIsTooSmallOrAModelOfUnknownSizesHasNoFit) {
+  PlanRequest request = Request("flux", "H100", Link::kPcie, 1);
+  EXPECT_THAT(MakePlans(request)->unfit, HasSubstr("the sizes of the model's weights are not known"));
+  request.model = SizedFlux();
+  EXPECT_TRUE(MakePlans(request)->unfit.empty());
+  request.memory_limit = uint64_t{2} << 30;
+  EXPECT_THAT(MakePlans(request)->unfit, HasSubstr("of device memory while all other weights wait in main memory"));
+}
+
 }  // namespace
 }  // namespace tessera::server

@@ -22,8 +22,10 @@
 #include "client/cli/planning/host_calibration.h"
 #include "client/cli/session/model_options.h"
 #include "control/host/gpu_driver.h"
+#include "control/model/driver_memory.h"
 #include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_values.h"
 #include "server/planning/planner.h"
@@ -39,7 +41,7 @@ constexpr int64_t kMaxThreads = 4096;
 struct PlanOptions {
   ModelOptions model;
   std::string threads;
-  std::string gpus, gpu, link, size, steps, slo, text_tokens;
+  std::string gpus, gpu, link, size, steps, slo, text_tokens, memory_limit, weights;
   bool approximate = false;
   bool calibrate = false;
   bool json = false;
@@ -77,6 +79,16 @@ json::object PlanJson(const server::Plan& plan) {
           {"fits", plan.fits()}};
 }
 
+json::object FitJson(const server::LinkFit& at) {
+  return {{"link_bytes_per_second", at.bytes_per_second},
+          {"step_seconds", at.fit.step_seconds()},
+          {"memory_bytes", at.fit.peak_bytes},
+          {"waiting_bytes", at.fit.waiting_bytes},
+          {"waiting_blocks", at.fit.blocks.size()},
+          {"blocks", at.fit.num_blocks},
+          {"copied_bytes_per_step", at.fit.transfer_bytes}};
+}
+
 void PrintJson(const server::Plans& plans, const PlannedFor& about) {
   const server::PlanRequest& request = about.request;
   json::array listed;
@@ -94,7 +106,10 @@ void PrintJson(const server::Plans& plans, const PlannedFor& about) {
                          {"recommended", nullptr},
                          {"reason", plans.reason},
                          {"layouts_timed", plans.layouts_timed},
-                         {"plans", std::move(listed)}};
+                         {"plans", std::move(listed)},
+                         {"one_device", json::array()},
+                         {"one_device_lacks", plans.unfit}};
+  for (const server::LinkFit& at : plans.fits) object["one_device"].as_array().push_back(FitJson(at));
   if (request.slo.has_value()) object["slo_seconds"] = *request.slo;
   if (plans.recommended.has_value()) object["recommended"] = PlanJson(plans.plans[*plans.recommended]);
   PrintJsonLine(object);
@@ -128,6 +143,22 @@ void PrintPlans(const server::Plans& plans, bool fitting) {
   }
 }
 
+// What one rank on one of the devices keeps on it, and its seconds a step by the rate of main memory.
+void PrintFits(const server::Plans& plans, const server::PlanRequest& request) {
+  if (request.machine.is_one_host()) return;
+  const double bytes =
+      request.memory_limit.has_value() ? static_cast<double>(*request.memory_limit) : request.machine.memory_bytes;
+  std::printf("\none rank on a device of %s: ", base::GibText(bytes).c_str());
+  if (plans.fits.empty()) {
+    std::printf("%s\n", plans.unfit.c_str());
+    return;
+  }
+  std::printf("%s\n", control::FitText(plans.fits.front().fit).c_str());
+  for (const server::LinkFit& at : plans.fits) {
+    std::printf("%9.0f GB/s from main memory: %.3f s a step\n", at.bytes_per_second / 1e9, at.fit.step_seconds());
+  }
+}
+
 void PrintTable(const server::Plans& plans, const PlannedFor& about) {
   const server::PlanRequest& request = about.request;
   std::printf("%s: %dx%d, %d steps, %s on %ld x %s (%s)\n", about.path.c_str(), request.work.width, request.work.height,
@@ -143,6 +174,7 @@ void PrintTable(const server::Plans& plans, const PlannedFor& about) {
   std::printf("%s\n", plans.reason.c_str());
   if (std::ranges::any_of(plans.plans, &server::Plan::fits)) PrintPlans(plans, /*fitting=*/true);
   if (!std::ranges::all_of(plans.plans, &server::Plan::fits)) PrintPlans(plans, /*fitting=*/false);
+  PrintFits(plans, request);
 }
 
 absl::StatusOr<server::Link> ParseLink(const std::string& text) {
@@ -279,6 +311,14 @@ class Planning {
       ASSIGN_OR_RETURN(request.work.text_tokens, ParseInteger("text-tokens", options_.text_tokens));
     }
     request.approximate = options_.approximate;
+    if (!options_.memory_limit.empty()) {
+      RETURN_IF_ERROR(base::CheckByteText("memory-limit", options_.memory_limit, control::kDriverBytes));
+      ASSIGN_OR_RETURN(request.memory_limit, base::ParseByteText(options_.memory_limit));
+    }
+    if (!options_.weights.empty()) {
+      RETURN_IF_ERROR(server::CheckName("weights", options_.weights, base::EnumNames<control::WeightStorage>()));
+      request.weights = *base::EnumOf<control::WeightStorage>(options_.weights);
+    }
     request.work.dtype = about.of_this_host && !on_gpus() ? control::Dtype::kFp32 : control::Dtype::kBf16;
     if (!options_.model.dtype.empty()) {
       const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(options_.model.dtype);
@@ -317,6 +357,10 @@ CommandRun AddPlan(CLI::App& app) {
           "folder",
           options->calibrate);
   AddText(app, {"--dtype", "Precision (default: bf16, on cpu fp32)", "fp32|bf16"}, options->model.dtype);
+  AddText(app, {"--memory-limit", "Memory of a GPU that a rank may take, such as 12GiB (default: all of it)", "SIZE"},
+          options->memory_limit);
+  AddText(app, {"--weights", "How weights are kept in memory (default: stored)", "stored|bf16|fp8|int8|q8_0"},
+          options->weights);
   BeginGroup(app, "Images");
   AddText(app, {"-s,--size", "WIDTHxHEIGHT of an image (default: the model's)", "SIZE"}, options->size);
   AddText(app, {"--steps", "Steps of an image (default: the model's)", "N"}, options->steps);
