@@ -73,6 +73,8 @@ class LoadedGpuDriver final : public GpuDriver {
     RETURN_IF_ERROR(cuda.Find("cuDeviceGet", get));
     RETURN_IF_ERROR(cuda.Find("cuDeviceGetPCIBusId", address_of));
     RETURN_IF_ERROR(cuda.Find("cuDeviceGetUuid_v2", uuid_of));
+    int (*memory_of)(size_t*, int) = nullptr;
+    cuda.Find("cuDeviceTotalMem_v2", memory_of).IgnoreError();
     const int started = init(0);
     if (started == kCudaNoDevice) return std::vector<DriverGpu>();
     int count = 0;
@@ -92,7 +94,9 @@ class LoadedGpuDriver final : public GpuDriver {
       }
       const std::optional<std::string> address = base::PciAddress(text.data());
       if (!address) return Missing(absl::StrCat("NVIDIA's driver reports no PCI address for cuda:", i));
-      gpus.push_back({.pci_address = *address, .uuid = UuidText(uuid)});
+      size_t memory = 0;
+      if (memory_of == nullptr || memory_of(&memory, device) != kSuccess) memory = 0;
+      gpus.push_back({.pci_address = *address, .uuid = UuidText(uuid), .memory_bytes = memory});
     }
     return gpus;
   }

@@ -2,6 +2,7 @@
 // loads the driver's own two libraries if they are installed. LibTorch-free.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,8 +12,9 @@
 namespace tessera::control {
 
 struct DriverGpu {
-  std::string pci_address;  // in the form of base::PciAddress
-  std::string uuid;         // "GPU-…" as nvidia-smi -L prints it; for a part of a GPU, the part's UUID
+  std::string pci_address;    // in the form of base::PciAddress
+  std::string uuid;           // "GPU-…" as nvidia-smi -L prints it; for a part of a GPU, the part's UUID
+  uint64_t memory_bytes = 0;  // 0: unknown
 };
 
 // An interface, so that tests need no driver.

@@ -30,6 +30,8 @@ TEST_F(GpuDriverTest, ReportsEachGpuByCudasIndex) {
   EXPECT_EQ(gpus->at(0).pci_address, "0000:3d:00.0");
   EXPECT_EQ(gpus->at(1).pci_address, "0000:c1:00.0");
   EXPECT_EQ(gpus->at(1).uuid, "GPU-47474747-4747-4747-4747-474747474747");
+  EXPECT_EQ(gpus->at(0).memory_bytes, uint64_t{24} << 30);
+  EXPECT_EQ(Driver("no memory")->Gpus()->at(0).memory_bytes, 0u);
 }
 
 TEST_F(GpuDriverTest, ReportsWhichGpusHaveNvlink) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -7,7 +8,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/text/byte_text.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/output/json_line.h"
@@ -18,7 +21,10 @@
 #include "client/cli/session/worker_session.h"
 #include "control/host/gpu_driver.h"
 #include "control/host/host_topology.h"
+#include "control/model/memory_fit.h"
 #include "control/parameters/loaded.h"
+#include "control/parameters/placement.h"
+#include "server/planning/planner.h"
 #include "server/verification/certify.h"
 #include "server/verification/verification.h"
 #include "server/workers/layout_choice.h"
@@ -121,6 +127,7 @@ class Doctor {
       if (absl::StrContains(served->load.device, "cuda")) {
         if (!on_gpus) CheckGpus();
         on_gpus = true;
+        CheckFit(*served, *model);
       } else {
         bytes += group.count * static_cast<int64_t>(server::WeightBytes(*model, served->load.dtype));
       }
@@ -143,6 +150,41 @@ class Doctor {
     const control::NvidiaDriver driver = control::ReadNvidiaDriver();
     std::error_code error;
     Report(CheckDriver(driver, control::CudaCompatOf(std::filesystem::read_symlink("/proc/self/exe", error))));
+  }
+
+  // Reports what of the model stays on a GPU of this machine, and what a step costs if the rest waits in main memory.
+  void CheckFit(const server::ServedGroupOptions& served, const control::ModelDescription& model) {
+    const control::Placement& placement = served.load.placement;
+    const absl::StatusOr<std::vector<control::DriverGpu>> gpus = control::MakeGpuDriver()->Gpus();
+    if (!gpus.ok() || gpus->empty()) return;  // reported already
+    const uint64_t bytes = std::ranges::min_element(*gpus, {}, &control::DriverGpu::memory_bytes)->memory_bytes;
+    if (bytes == 0 || placement.offload != control::Offload::kAuto || model.weights.empty()) return;
+    const std::string what = absl::StrCat("memory of ", served.name);
+    const absl::StatusOr<std::vector<server::LinkFit>> fits =
+        server::FitsOf(model,
+                       {.width = model.default_width,
+                        .height = model.default_height,
+                        .steps = 1,
+                        .dtype = served.load.dtype,
+                        .text_tokens = {}},
+                       placement.weights, bytes, /*compute_seconds=*/0);
+    if (!fits.ok()) {
+      return Report({Health::kFailed, what, std::string(fits.status().message()),
+                     "set weights of the group to a smaller storage, or its layout to more ranks"});
+    }
+    std::string found = absl::StrCat("one rank with ", base::ByteText(bytes), ": ");
+    if (fits->front().fit.blocks.empty()) {
+      absl::StrAppend(&found, control::FitText(fits->front().fit));
+      return Report({.what = what, .found = found});
+    }
+    control::MemoryFit fit = fits->front().fit;
+    fit.transfer_seconds = fit.compute_seconds = 0;
+    absl::StrAppend(&found, control::FitText(fit), ", which takes");
+    for (const server::LinkFit& at : *fits) {
+      absl::StrAppendFormat(&found, " %.2f s at %.0f GB/s%s", at.fit.step_seconds(), at.bytes_per_second / 1e9,
+                            &at == &fits->back() ? "" : ",");
+    }
+    Report({.what = what, .found = found});
   }
 
   // Checks that the layout is valid, that its ranks can be started and share memory, and whether it is certified.
