@@ -20,7 +20,7 @@ struct Allocator;
 namespace tessera::kernels {
 
 // Incremented with every change to the table or to what its functions promise.
-inline constexpr int kDeviceRuntimeVersion = 2;
+inline constexpr int kDeviceRuntimeVersion = 3;
 
 // Sizes in bytes of a device's memory. The rest of `total`, which is neither free, used nor cached, belongs to other
 // processes and the driver.
@@ -69,6 +69,8 @@ struct DeviceRuntime {
   bool (*read_memory)(int device, DeviceMemory& memory) noexcept = nullptr;
   // Releases the memory that is kept for future tensors.
   void (*release_cache)(int device) = nullptr;
+  // Makes tensors of this process take at most so many bytes from now on; allocations beyond that fail.
+  void (*limit_memory)(int device, int64_t bytes) = nullptr;
 
   // Returns whether the device still works. An allocation failure does not stop it; a device fault (an invalid address,
   // broken memory) stops it for the rest of this process. Waits for all work.

@@ -27,6 +27,7 @@ constexpr DeviceRuntime kHostRuntime = {
     .identify = [](int, DeviceIdentity&) noexcept { return std::string(); },
     .read_memory = [](int, DeviceMemory&) noexcept { return false; },
     .release_cache = [](int) {},
+    .limit_memory = [](int, int64_t) {},
     .works = [](int) noexcept { return true; },
     .record_mark = [](int) -> DeviceMark* { return new HostMark; },
     .is_reached = [](const DeviceMark&) { return true; },

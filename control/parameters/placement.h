@@ -6,8 +6,11 @@
 #include <string>
 #include <tuple>
 
+#include "absl/status/status.h"
 #include "base/fields/enum_names.h"
 #include "base/fields/fields.h"
+#include "base/text/byte_text.h"
+#include "control/model/driver_memory.h"
 #include "control/parameters/dtype.h"
 #include "control/parameters/weight_storage.h"
 
@@ -29,11 +32,11 @@ constexpr ComponentPlacement PlacementOf(AutoencoderPlacement placement) {
   return static_cast<ComponentPlacement>(placement);
 }
 
-// Whether weights that are used once per image are kept in host memory, on devices with memory separate from it.
+// Which weights are kept in host memory, on devices with memory separate from it.
 enum class Offload {
-  kAuto,  // if the model would not fit otherwise
-  kNever,
-  kAlways,
+  kAuto,    // as few as necessary (control/model/memory_fit.h)
+  kNever,   // none
+  kAlways,  // all that are used once per image
 };
 constexpr auto NamesOf(Offload) { return std::array{"auto", "never", "always"}; }
 
@@ -66,6 +69,8 @@ struct Placement {
   Offload offload = Offload::kAuto;
   WeightStorage weights = WeightStorage::kStored;
   Products products = Products::kPlain;
+  // The most of a device's memory that a rank may take, such as "12GiB" (base::ParseByteText); empty: what is free.
+  std::string memory_limit = {};
 
   bool operator==(const Placement&) const = default;
 };
@@ -84,8 +89,8 @@ constexpr auto FieldsOf(const Placement*) {
       Field("stream_blocks", &P::stream_blocks,
             "Read each block of the transformer from its files for every use: for models that do not fit"),
       Field("offload", &P::offload,
-            "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
-            "takes"),
+            "Whether weights wait in main memory, for GPUs with less memory than the model takes: as few as necessary, "
+            "none, or all that are used once an image"),
       Field("weights", &P::weights,
             "How weights are kept in memory: as their files have them, unpacked to bf16, or quantized while they are "
             "loaded. Quantized weights are widened for each use, so that they cost memory alone: the image is that of "
@@ -94,7 +99,16 @@ constexpr auto FieldsOf(const Placement*) {
           "products", &P::products,
           "How the transformer's blocks multiply: in the dtype of the model, or in fp8, which quantizes inputs as well "
           "(e4m3, a scale for each row) and needs weights in fp8. Not lossless: the image is close to that of plain "
-          "products"));
+          "products"),
+      Field("memory_limit", &P::memory_limit, base::Text{.most_bytes = 32},
+            "Most memory of a GPU that a rank may take, such as 12GiB, of which 0.5 GiB are for the driver and its "
+            "libraries; without it, what is free"));
+}
+
+// A limit leaves something beyond what is for the driver.
+inline absl::Status CheckRules(const Placement& placement) {
+  return placement.memory_limit.empty() ? absl::OkStatus()
+                                        : base::CheckByteText("memory_limit", placement.memory_limit, kDriverBytes);
 }
 
 }  // namespace tessera::control

@@ -204,6 +204,8 @@ TEST_F(ControlChannelTest, RefusesAPlacementThatDoesNotExistAndACacheWithoutBoun
   for (const Change change : std::initializer_list<Change>{
            [](LoadParameters& load) { load.placement.text_encoders = static_cast<ComponentPlacement>(4); },
            [](LoadParameters& load) { load.placement.autoencoder = static_cast<AutoencoderPlacement>(3); },
+           [](LoadParameters& load) { load.placement.memory_limit = "12 apples"; },
+           [](LoadParameters& load) { load.placement.memory_limit = "500MiB"; },
            [](LoadParameters& load) { load.prompt_cache_bytes = (uint64_t{1} << 40) + 1; },
        }) {
     LoadModel command = LoadCommand();

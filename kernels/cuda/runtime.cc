@@ -239,6 +239,13 @@ bool ReadCudaMemory(int device, DeviceMemory& memory) noexcept {
 
 void ReleaseCudaCache(int) { allocator::emptyCache(); }
 
+void LimitCudaMemory(int device, int64_t bytes) {
+  DeviceMemory memory;
+  if (!ReadCudaMemory(device, memory) || memory.total <= 0) return;
+  const double part = static_cast<double>(bytes) / static_cast<double>(memory.total);
+  allocator::setMemoryFraction(std::clamp(part, 0.0, 1.0), static_cast<c10::DeviceIndex>(device));
+}
+
 bool CudaDeviceWorks(int device) noexcept {
   try {
     const auto index = static_cast<c10::DeviceIndex>(device);

@@ -15,6 +15,7 @@ int FindCudaDevice(const std::string& name, std::string& problem) noexcept;
 DeviceIdentity IdentifyCudaDevice(int device);
 bool ReadCudaMemory(int device, DeviceMemory& memory) noexcept;
 void ReleaseCudaCache(int device);
+void LimitCudaMemory(int device, int64_t bytes);
 bool CudaDeviceWorks(int device) noexcept;
 
 DeviceMark* RecordCudaMark(int device);

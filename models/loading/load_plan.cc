@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -16,6 +15,7 @@
 #include "base/macros/status_macros.h"
 #include "control/model/block_name.h"
 #include "control/model/model_description.h"
+#include "models/loading/waiting_chunks.h"
 
 namespace tessera::models {
 namespace {
@@ -80,7 +80,8 @@ std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation&
   const auto with_scales = [&](int64_t bytes, int64_t scales) {
     return Sum(bytes, Product(Product(shape[0], scales), sizeof(float)));
   };
-  switch (request.placement.weights) {
+  // The storage of a request is that of the transformer.
+  switch (role == control::ComponentRole::kTransformer ? request.placement.weights : control::WeightStorage::kStored) {
     case control::WeightStorage::kStored:
       if (location.quantization == nullptr || location.is_flat) return std::nullopt;
       return with_scales(static_cast<int64_t>(location.bytes()), ScalesPerRow(location, shape[1]));
@@ -115,12 +116,6 @@ std::string AllocationOf(const std::string& tensor) {
   return tensor;
 }
 
-// LibTorch's allocator of page-locked memory rounds each allocation up to a power of two
-// (c10::CachingHostAllocatorImpl::allocate).
-int64_t PageLockedBytes(int64_t bytes) {
-  return bytes > kMost / 2 ? kMost : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
-}
-
 MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind, const LoadRequest& request) {
   MemoryNeed need;
   int64_t most_beyond = -1;  // beyond the resident components; -1 if there is no component
@@ -136,9 +131,12 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
         request.offload != Offloaded::kNone) {
       run = Sum(run, component.largest_bytes);
     }
+    // The autoencoder comes to the device in order to decode.
+    if (component.is_parked && component.role == control::ComponentRole::kAutoencoder) run = Sum(run, component.bytes);
     if (component.memory != kind) continue;
     need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
-    most_beyond = std::max(most_beyond, Sum(component.transient_bytes, component.largest_bytes));
+    most_beyond =
+        std::max(most_beyond, Sum(component.transient_bytes, component.is_parked ? 0 : component.largest_bytes));
   }
   // Files are read through buffers in main memory, whatever the destination of their tensors.
   if (kind == MemoryKind::kHost && !components.empty()) most_beyond = std::max<int64_t>(most_beyond, 0);
@@ -170,6 +168,37 @@ InMemory InMemoryOf(const PackedBytes& sizes, bool streamed, bool sharded, int64
   return {.all = sizes.all / parts + (sizes.all % parts != 0)};
 }
 
+// The tensors of one of `parts` equal parts of a component that wait one by one.
+struct OffloadedPart {
+  int64_t parameters = 0, plain = 0, packed = 0;  // the plain ones and their bytes, and the bytes of the packed ones
+  int64_t largest = 0;                            // bytes
+
+  int64_t bytes() const { return Sum(plain, packed); }
+};
+
+OffloadedPart OffloadedPartOf(const PlannedComponent& component, int64_t parts, int64_t element_bytes) {
+  OffloadedPart part{.packed = component.packed.offloadable / parts, .largest = component.packed.largest / parts};
+  for (const int64_t whole : component.offloadable) {
+    part.parameters = Sum(part.parameters, whole / parts);
+    part.largest = std::max(part.largest, Product(whole / parts, element_bytes));
+  }
+  part.plain = Product(part.parameters, element_bytes);
+  return part;
+}
+
+// Of a text encoder that waits, the device holds the tensors outside the blocks, one block and the next one during use.
+void Park(PlannedComponent& component, int64_t element_bytes) {
+  const int64_t whole = component.bytes;
+  component.offloaded_bytes = whole;
+  component.waiting_bytes = WaitingBytes(whole, component.largest_bytes);
+  if (component.role == control::ComponentRole::kTextEncoder) {
+    const int64_t parameters = Sum(component.frame_parameters, Product(2, component.block_parameters));
+    const int64_t packed = Sum(component.packed.frame, Product(2, component.packed.block));
+    component.bytes = std::min(whole, Sum(Product(parameters, element_bytes), packed));
+  }
+  component.transient_bytes = component.bytes;
+}
+
 // Only the sizes of the components do not depend on the request; all other figures follow from both.
 LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
   LoadPlan plan{.request = request, .components = std::move(components)};
@@ -188,30 +217,35 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const InMemory packed = InMemoryOf(component.packed, streamed, sharded, parts);
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
+    const bool stays_in_memory = placement != control::ComponentPlacement::kUnloaded;
+    const bool may_wait = component.memory == MemoryKind::kDevice && !streamed && !sharded;
+    const int64_t element = control::ElementBytes(request.dtype);
     const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
-    const bool offloads = request.offload >= least && component.memory == MemoryKind::kDevice && !streamed && !sharded;
-    const bool locked = placement != control::ComponentPlacement::kUnloaded;
-    int64_t offloaded = 0, offloaded_takes = 0;
-    for (const int64_t whole : offloads ? component.offloadable : std::vector<int64_t>()) {
-      const int64_t part = whole / parts, bytes = Product(part, control::ElementBytes(request.dtype));
-      offloaded = Sum(offloaded, part);
-      offloaded_takes = Sum(offloaded_takes, locked ? PageLockedBytes(bytes) : bytes);
-    }
+    component.is_parked = may_wait && !transformer && request.offload == Offloaded::kAll && stays_in_memory;
+    const bool offloads = may_wait && request.offload >= least && !component.is_parked;
+    const OffloadedPart part = offloads ? OffloadedPartOf(component, parts, element) : OffloadedPart{};
     // A device has buffers for the blocks that wait in the host's memory.
     const bool swaps = transformer && request.on_device;
     const int64_t waiting = swaps ? std::min(request.waiting_parameters, parameters) : 0;
-    const int64_t element_bytes = transformer && request.quantize ? 1 : control::ElementBytes(request.dtype);
-    const int64_t waiting_blocks = Product(waiting, element_bytes);
-    component.offloaded_bytes = Sum(Product(offloaded, control::ElementBytes(request.dtype)), waiting_blocks);
-    component.waiting_bytes = Sum(offloaded_takes, waiting_blocks);
+    const int64_t element_bytes = transformer && request.quantize ? 1 : element;
+    const int64_t waiting_blocks =
+        Sum(Product(waiting, element_bytes), swaps && may_wait ? request.waiting_block_bytes : 0);
+    component.offloaded_bytes = Sum(part.bytes(), waiting_blocks);
+    component.waiting_bytes =
+        Sum(stays_in_memory ? WaitingBytes(part.bytes(), part.largest) : part.bytes(), waiting_blocks);
     component.bytes =
-        Sum(Product(Sum(parameters - offloaded - waiting, swaps ? request.buffer_parameters : 0), element_bytes),
-            packed.all);
+        Sum(Product(Sum(parameters - part.parameters - waiting, swaps ? request.buffer_parameters : 0), element_bytes),
+            packed.all - part.packed);
+    if (swaps && may_wait) {
+      component.bytes =
+          std::max<int64_t>(component.bytes - request.waiting_block_bytes, 0) + request.block_buffer_bytes;
+    }
     // A rank converts its rows of a tensor by the buffer.
     component.largest_bytes = sharded ? 0 : Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.transient_bytes = placement == control::ComponentPlacement::kUnloaded
                                     ? component.bytes
                                     : Sum(Product(transient, control::ElementBytes(request.dtype)), packed.transient);
+    if (component.is_parked) Park(component, element);
   }
   plan.host = NeedOf(plan.components, MemoryKind::kHost, request);
   plan.device = NeedOf(plan.components, MemoryKind::kDevice, request);
@@ -340,8 +374,8 @@ std::string Table(const LoadPlan& plan) {
                                              component.waiting_bytes == component.offloaded_bytes
                                                  ? ""
                                                  : absl::StrCat(", where they take ", GiB(component.waiting_bytes))),
-                          component.transient_bytes == 0 ? ""
-                          : component.is_transient()     ? " while in use"
+                          component.transient_bytes == 0                 ? ""
+                          : component.transient_bytes == component.bytes ? " while in use"
                           : component.role == control::ComponentRole::kTextEncoder
                               ? absl::StrCat(", of which ", GiB(component.transient_bytes), " while in use")
                               : ", a block at a time");
@@ -413,6 +447,10 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
       if (const std::optional<int64_t> bytes = PackedSize(tensor_name, location, listed.role, request)) {
         PackedBytes& packed = component.packed;
         packed.all = Sum(packed.all, *bytes);
+        if (CanWait(listed.role, tensor_name, tensor)) {
+          packed.offloadable = Sum(packed.offloadable, *bytes);
+          packed.largest = std::max(packed.largest, *bytes);
+        }
         packed.rows = Sum(packed.rows, rows == 0 ? 0 : Product(*bytes / rows, own_rows));
         int64_t& block = packed_blocks[control::BlockName(tensor_name)];
         block = Sum(block, *bytes);
@@ -460,21 +498,18 @@ absl::Status CheckProducts(const ModelFolder& folder, const control::Placement& 
       base::EnumName(placement.weights), "; use --weights fp8 --products fp8"));
 }
 
-LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& host, int64_t device_available) {
-  const Available available{.host = host.available(), .device = device_available};
-  if (available.DeviceShortage(plan) == 0) return plan;
-  LoadRequest modulations = plan.request, texts = plan.request;
-  modulations.offload = Offloaded::kModulations;
-  texts.offload = Offloaded::kAll;
-  LoadRequest released = modulations;
-  if (released.placement.text_encoders == control::ComponentPlacement::kRank0) {
-    released.placement.text_encoders = control::ComponentPlacement::kUnloaded;
-  }
-  for (const LoadRequest& request : {modulations, texts, released}) {
-    LoadPlan offloaded = Plan(plan.components, request);
-    if (available.Shortage(offloaded) == 0) return offloaded;
-  }
-  return plan;
+LoadPlan WithWaiting(const LoadPlan& plan, const WaitingWeights& waiting, const base::MachineMemory& host) {
+  const Available available{.host = host.available()};
+  LoadRequest request = plan.request;
+  request.offload = waiting.offload;
+  request.waiting_block_bytes = waiting.block_bytes;
+  request.block_buffer_bytes = waiting.buffer_bytes;
+  LoadPlan waits = Plan(plan.components, request);
+  const bool is_short = available.HostShortage(waits) > 0;
+  if (!is_short || request.placement.text_encoders != control::ComponentPlacement::kRank0) return waits;
+  request.placement.text_encoders = control::ComponentPlacement::kUnloaded;
+  LoadPlan released = Plan(plan.components, request);
+  return available.HostShortage(released) == 0 ? released : waits;
 }
 
 absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available) {

@@ -40,8 +40,11 @@ struct LoadRequest {
   // parameters that the device's buffers for those blocks hold.
   int64_t waiting_parameters = 0, buffer_parameters = 0;
   Offloaded offload = Offloaded::kNone;  // on a device: other weights offloaded to main memory
-  int64_t run_bytes = 0;                 // of device memory that generating an image needs in addition to weights
-  int64_t prompt_cache_bytes = 0;        // of a rank that encodes prompts, in the memory where it computes
+  // On a device that serves, of this rank's part: the bytes of blocks whose weights wait in main memory, and of the
+  // device's buffers for those blocks.
+  int64_t waiting_block_bytes = 0, block_buffer_bytes = 0;
+  int64_t run_bytes = 0;           // of device memory that generating an image needs in addition to weights
+  int64_t prompt_cache_bytes = 0;  // of a rank that encodes prompts, in the memory where it computes
 };
 
 enum class MemoryKind { kHost, kDevice };
@@ -49,6 +52,7 @@ enum class MemoryKind { kHost, kDevice };
 // Bytes of the weights that stay packed as they are stored (models/weights/quantization.h), whatever the dtype.
 struct PackedBytes {
   int64_t all = 0, block = 0, frame = 0, rows = 0;  // as the parameters of PlannedComponent
+  int64_t offloadable = 0, largest = 0;             // of those that can wait in main memory, and of the largest of them
 };
 
 struct PlannedComponent {
@@ -67,9 +71,11 @@ struct PlannedComponent {
   int64_t offloaded_bytes = 0;            // of main memory that the waiting tensors take
   int64_t waiting_bytes = 0;              // of main memory that the waiting tensors take
   int64_t largest_bytes = 0;              // of its largest tensor, as served
+  bool is_parked = false;                 // all of it waits in main memory, and `bytes` are on the device during use
   MemoryKind memory = MemoryKind::kHost;
 
-  bool is_transient() const { return bytes > 0 && transient_bytes == bytes; }
+  // Whether it is in no memory while it is not used.
+  bool is_transient() const { return bytes > 0 && transient_bytes == bytes && !is_parked; }
 };
 
 // Bytes of one kind of memory. A number that does not fit into 63 bits is clamped to the largest that does.
@@ -95,10 +101,15 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
 // would have no weight in e4m3.
 absl::Status CheckProducts(const ModelFolder& folder, const control::Placement& placement);
 
-// Returns `plan` if it fits into the available device memory or if no offloading makes it fit. Otherwise returns the
-// first of these plans that fits: modulations wait in main memory; modulations and text encoders wait there;
-// modulations wait there and the text encoders are read for each use.
-LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& host, int64_t device_available);
+// The weights that wait in main memory, of the blocks by their bytes.
+struct WaitingWeights {
+  Offloaded offload = Offloaded::kNone;
+  int64_t block_bytes = 0, buffer_bytes = 0;
+};
+
+// Returns the plan for the same folder in which these weights wait. If main memory is too small for text encoders that
+// wait, they are read for each use, provided that this is enough.
+LoadPlan WithWaiting(const LoadPlan& plan, const WaitingWeights& waiting, const base::MachineMemory& host);
 
 // Returns OK if the peaks fit into the available memory, to the byte (device memory only if it is known). Otherwise
 // returns ResourceExhausted with a table of the components and every minimal change of --dtype, --text-encoders and

@@ -127,6 +127,10 @@ bool DeviceWorks(at::Device device) { return kernels::DeviceRuntimeOf(device.typ
 
 void ReleaseDeviceMemory(at::Device device) { kernels::DeviceRuntimeOf(device.type()).release_cache(device.index()); }
 
+void LimitDeviceMemory(at::Device device, int64_t bytes) {
+  kernels::DeviceRuntimeOf(device.type()).limit_memory(device.index(), bytes);
+}
+
 // LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
 void UseThreads(int threads) {
   at::set_num_threads(threads > 0 ? threads

@@ -38,5 +38,6 @@ void UseThreads(int threads);
 std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device);
 bool DeviceWorks(at::Device device);
 void ReleaseDeviceMemory(at::Device device);
+void LimitDeviceMemory(at::Device device, int64_t bytes);
 
 }  // namespace tessera::runtime

@@ -239,6 +239,57 @@ TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOf
   }
 }
 
+TEST_F(EngineOnDeviceTest, AsMuchWaitsAsTheMemoryOfTheDeviceRequires) {
+  constexpr char kFlux[] = "tests/golden/pipelines/flux_dev";
+  Engine engine({}, OpenPretendDevice);
+  const auto load = [&](control::Offload offload) {
+    return engine.Load({.model = kFlux, .placement = {.offload = offload}, .prompt_cache_bytes = 0}).status();
+  };
+  const auto make = [&] {
+    EXPECT_TRUE(engine.StartJob(1, Apple()).ok());
+    return Finish(engine, 1);
+  };
+  ASSERT_EQ(load(control::Offload::kNever), absl::OkStatus());
+  const int64_t all = PretendDeviceBytes();
+  const absl::StatusOr<std::vector<uint8_t>> expected = make();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  // The plan of loading also counts buffers of 64 MiB and the largest tensor twice.
+  constexpr int64_t kBuffers = int64_t{64} << 20;
+  const int64_t width = 4 * 16, modulations = (2 * 12 + 2 * 3 + 2) * width * width * 4;
+  int64_t before = all + 1;
+  for (const int64_t on_device : {2 * all, all - 1, all - modulations, all / 2}) {
+    SizePretendDevice(on_device + kBuffers);
+    ASSERT_EQ(load(control::Offload::kAuto), absl::OkStatus()) << on_device;
+    EXPECT_LT(PretendDeviceBytes(), before);
+    EXPECT_LE(PretendDeviceBytes(), on_device);
+    before = PretendDeviceBytes();
+    const absl::StatusOr<std::vector<uint8_t>> made = make();
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(*made, *expected) << on_device;
+  }
+  SizePretendDevice(kBuffers);
+  EXPECT_EQ(load(control::Offload::kAuto).code(), absl::StatusCode::kResourceExhausted);
+  // A limit counts like a smaller device, with what is for the driver.
+  SizePretendDevice(int64_t{8} << 30);
+  const auto limited = [&](const std::string& limit) {
+    return engine.Load({.model = kFlux, .placement = {.memory_limit = limit}, .prompt_cache_bytes = 0}).status();
+  };
+  EXPECT_EQ(limited("576MiB").code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(limited("578MiB"), absl::OkStatus());
+  EXPECT_LT(PretendDeviceBytes(), all);
+  LimitPretendDevice(std::numeric_limits<int64_t>::max());
+  SizePretendDevice(0);
+}
+
+TEST_F(EngineOnDeviceTest, ALimitOfMemoryNeedsADeviceWithMemoryOfItsOwn) {
+  Engine engine({}, [](const std::string&) { return at::Device(at::kCPU); });
+  const absl::Status refused = engine.Load({.model = kEmoji, .placement = {.memory_limit = "8GiB"}}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(refused.message()).find("memory limit is for a device with memory of its own"),
+            std::string::npos);
+  EXPECT_TRUE(engine.Load({.model = kEmoji}).ok());
+}
+
 TEST_F(EngineOnDeviceTest, AReloadReleasesWhatTheModelBeforeItHeld) {
   Engine engine({}, OpenPretendDevice);
   ASSERT_TRUE(engine.Load({.model = kEmoji}).ok());

@@ -11,6 +11,7 @@
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
 #include "control/model/group_share.h"
+#include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
@@ -107,14 +108,34 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
   return info;
 }
 
-int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::MeshShape& mesh,
-                 control::DeviceKind device) {
+namespace {
+
+control::ImageWork DefaultWorkOf(const models::FamilyDescription& model) {
   const control::JobParameters job = {.height = static_cast<int32_t>(model.default_height),
                                       .width = static_cast<int32_t>(model.default_width),
                                       .guidance_scale = model.default_guidance_scale,
                                       .resolution_binning = model.default_resolution_binning};
-  return static_cast<int64_t>(std::ceil(control::PeakBytes(model.cost, control::WorkOf(model.cost, job), /*images=*/1,
-                                                           control::ShareOf(mesh, device, dtype))));
+  return control::WorkOf(model.cost, job);
+}
+
+}  // namespace
+
+int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::MeshShape& mesh,
+                 control::DeviceKind device) {
+  return static_cast<int64_t>(std::ceil(
+      control::PeakBytes(model.cost, DefaultWorkOf(model), /*images=*/1, control::ShareOf(mesh, device, dtype))));
+}
+
+control::FitQuery FitQueryOf(const models::FamilyDescription& model, control::Dtype dtype,
+                             const parallel::MeshShape& mesh, control::DeviceKind device) {
+  const control::ImageWork work = DefaultWorkOf(model);
+  const control::GroupShare share = control::ShareOf(mesh, device, dtype);
+  const auto ranks = static_cast<double>(share.sequence * share.tensor * share.cfg * share.pipe);
+  return {.element_bytes = share.element_bytes,
+          .tensor = share.tensor,
+          .step_bytes = control::StepBytes(model.cost, work, /*images=*/1, share),
+          .decode_bytes = control::DecodeBytes(model.cost, work, share),
+          .step_flops = control::StepFlops(model.cost, work) / ranks};
 }
 
 }  // namespace tessera::runtime

@@ -9,6 +9,7 @@
 namespace tessera::control {
 enum class DeviceKind : uint8_t;
 enum class Dtype;
+struct FitQuery;
 struct ModelDescription;
 }  // namespace tessera::control
 
@@ -29,5 +30,10 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
 // Returns the bytes of the rank that needs most for one image of the model's default size (control::PeakBytes).
 int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::MeshShape& mesh,
                  control::DeviceKind device);
+
+// Returns what control::ChooseFit needs to know about one image of the model's default size; the caller adds which part
+// of the model the rank has.
+control::FitQuery FitQueryOf(const models::FamilyDescription& model, control::Dtype dtype,
+                             const parallel::MeshShape& mesh, control::DeviceKind device);
 
 }  // namespace tessera::runtime

@@ -13,13 +13,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/fields/enum_names.h"
 #include "base/files/crc32c.h"
 #include "base/machine/machine_memory.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "base/text/byte_text.h"
 #include "base/time/steady_time.h"
 #include "control/host/device.h"
 #include "control/host/device_memory.h"
+#include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "control/parameters/component_files.h"
 #include "control/training/model_training.h"
@@ -27,9 +30,11 @@
 #include "kernels/device_runtimes.h"
 #include "models/families/family_description.h"
 #include "models/loading/load_options.h"
+#include "models/loading/waiting_memory.h"
 #include "models/precision.h"
 #include "models/weights/load_meter.h"
 #include "runtime/denoising/mesh_forward.h"
+#include "runtime/device/copy_rate.h"
 #include "runtime/device/device.h"
 #include "runtime/device/numa_binding.h"
 #include "runtime/engine/loaded_contents.h"
@@ -44,13 +49,43 @@ int64_t PromptCacheBytes(const control::LoadParameters& parameters) {
 
 // What is left when the cache of prompts is full. What is free counts in any case: some of the weights may be in the
 // host's memory.
-std::optional<control::MemoryBudget> BudgetAfter(int64_t weights, int64_t prompts, at::Device device) {
-  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
+std::optional<control::MemoryBudget> BudgetAfter(int64_t weights, int64_t prompts, at::Device device,
+                                                 std::optional<int64_t> limit) {
+  std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
   if (!memory) return std::nullopt;
+  if (limit) {
+    memory->total = std::min(memory->total, *limit);
+    memory->free = std::min(memory->free, std::max<int64_t>(0, *limit - memory->used - memory->cached));
+  }
   const int64_t free = std::max<int64_t>(0, memory->free - prompts);
   return control::MemoryBudget{
       .most = static_cast<uint64_t>(std::max({memory->total - weights - prompts, free, int64_t{1}})),
       .free = static_cast<uint64_t>(free)};
+}
+
+models::Offloaded OffloadedOf(control::Waiting waiting) {
+  switch (waiting) {
+    case control::Waiting::kModulations:
+      return models::Offloaded::kModulations;
+    case control::Waiting::kComponents:
+      return models::Offloaded::kAll;
+    case control::Waiting::kNothing:
+      break;
+  }
+  return models::Offloaded::kNone;
+}
+
+constexpr int kMostChoices = 8;
+constexpr double kSlowStepSeconds = 10;
+
+// Returns the storage to quantize a plain transformer to so that its step is the fastest; nothing if it fits in none.
+std::optional<control::WeightStorage> SmallerStorage(const models::FamilyDescription& description,
+                                                     const control::FitQuery& query, const control::FitDevice& device) {
+  constexpr control::WeightStorage kSmaller[] = {control::WeightStorage::kFp8, control::WeightStorage::kQ8_0};
+  if (control::IsQuantizing(query.storage)) return std::nullopt;
+  const absl::StatusOr<control::WeightStorage> fastest =
+      control::FastestStorage(description.weights, query, device, kSmaller);
+  return fastest.ok() ? std::optional(*fastest) : std::nullopt;
 }
 
 void BindNear(const at::Device& device) {
@@ -137,9 +172,62 @@ absl::StatusOr<models::LoadRequest> ModelLoader::RequestOf(const control::LoadPa
   return request;
 }
 
-absl::StatusOr<models::LoadRequest> ModelLoader::FitMemory(const models::ModelFolder& folder,
-                                                           const control::LoadParameters& parameters,
-                                                           const models::FamilyDescription& description) const {
+ModelLoader::FittedModel ModelLoader::ChooseWaiting(const models::LoadPlan& plan,
+                                                    const control::LoadParameters& parameters,
+                                                    const models::FamilyDescription& description,
+                                                    const base::MachineMemory& memory, int64_t free) const {
+  control::FitQuery query = FitQueryOf(description, parameters.dtype, mesh_.shape(), control::DeviceKind::kCuda);
+  const models::WeightShare share =
+      ShareOf(mesh_, place_.rank_in_layout(), StageBounds(description.block_flops, mesh_.size(parallel::Axis::kPipe)));
+  query.storage = parameters.placement.weights;
+  query.first_block = share.blocks.begin;
+  // Blocks that are read from the files for each use do not wait in main memory.
+  query.end_block = parameters.placement.stream_blocks ? share.blocks.begin : share.blocks.end;
+  query.has_text_encoders =
+      EncodesPrompts(parameters) && parameters.placement.text_encoders == control::ComponentPlacement::kRank0;
+  query.has_autoencoder = parameters.placement.autoencoder == control::AutoencoderPlacement::kRank0;
+  query.cached_bytes = EncodesPrompts(parameters) ? PromptCacheBytes(parameters) : 0;
+  control::FitDevice device{.free_bytes = free};
+  const auto choose = [&](const control::FitDevice& of) {
+    const control::FitNeeds needs = control::NeedsOf(description.weights, query);
+    FittedModel chosen{.plan = plan, .fit = control::ClosestFit(needs, of)};
+    const control::MemoryFit& fit = chosen.fit;
+    chosen.keeps_steps = fit.keeps_step;
+    chosen.plan = models::WithWaiting(
+        plan,
+        {.offload = OffloadedOf(fit.waiting), .block_bytes = fit.transfer_bytes, .buffer_bytes = fit.buffer_bytes},
+        memory);
+    return chosen;
+  };
+  FittedModel chosen = choose(device);
+  // The plan of loading also counts what the description does not know, such as the largest tensor twice.
+  for (int i = 0; i < kMostChoices && chosen.plan.device.peak > free && device.free_bytes > 0; ++i) {
+    device.free_bytes = std::min(device.free_bytes, chosen.fit.peak_bytes) - (chosen.plan.device.peak - free);
+    chosen = choose(device);
+  }
+  if (chosen.plan.device.peak > free) {
+    chosen.storage = SmallerStorage(description, query, {.free_bytes = free});
+    return chosen;
+  }
+  if (!chosen.fit.blocks.empty()) {
+    const DeviceRates rates = MeasureDeviceRates(device_, ScalarTypeOf(parameters.dtype));
+    ReleaseDeviceMemory(device_);
+    device.link_bytes_per_second = rates.copied_bytes_second;
+    device.flops = rates.product_flops;
+    control::PredictTimes(device, query.step_flops, chosen.fit);
+  }
+  std::string text = absl::StrCat("memory: ", control::FitText(chosen.fit));
+  if (chosen.fit.step_seconds() > kSlowStepSeconds) {
+    const std::optional<control::WeightStorage> faster = SmallerStorage(description, query, device);
+    if (faster) absl::StrAppend(&text, "; --weights ", base::EnumName(*faster), " is faster");
+  }
+  std::fprintf(stderr, "%s\n", text.c_str());
+  return chosen;
+}
+
+absl::StatusOr<ModelLoader::FittedModel> ModelLoader::FitMemory(const models::ModelFolder& folder,
+                                                                const control::LoadParameters& parameters,
+                                                                const models::FamilyDescription& description) const {
   ASSIGN_OR_RETURN(models::LoadRequest request, RequestOf(parameters, description));
   ASSIGN_OR_RETURN(models::LoadPlan plan, models::PlanLoad(folder, request));
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
@@ -151,24 +239,44 @@ absl::StatusOr<models::LoadRequest> ModelLoader::FitMemory(const models::ModelFo
                                                other.host.peak * (place_.ranks() - place_.replicas()));
   }
   const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device_);
-  const DeviceShare share = ShareOfDevice(on_device ? on_device->free : 0, plan.device.peak);
+  DeviceShare share = ShareOfDevice(on_device ? on_device->free : 0, plan.device.peak);
+  if (memory_limit_) share.bytes = std::min(share.bytes, *memory_limit_);
+  FittedModel fitted{.plan = std::move(plan), .fit = {}};
   if (on_device && parameters.placement.offload == control::Offload::kAuto && !parameters.training) {
-    plan = models::OffloadedWhereNeeded(plan, memory, share.bytes);
-    if (plan.request.offload != models::Offloaded::kNone) {
-      std::fprintf(
-          stderr,
-          "the device has no room for weights that are used once per image: they are offloaded to main memory\n");
-    }
+    fitted = ChooseWaiting(fitted.plan, parameters, description, memory, share.bytes);
   }
-  absl::Status fits = models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(share.bytes) : std::nullopt);
+  fitted.keeps_steps = ranks_->OnEveryRank(fitted.keeps_steps);
+  absl::Status fits =
+      models::CheckFits(fitted.plan, memory, on_device ? std::optional<int64_t>(share.bytes) : std::nullopt);
   if (!fits.ok() && share.ranks > 1) {
     fits = absl::Status(fits.code(), absl::StrCat(fits.message(), "\n", share.ranks, " ranks share the device's ",
                                                   "memory, and only a part of the free memory is available to each"));
   }
+  if (!fits.ok() && fitted.storage) {
+    fits = absl::Status(fits.code(), absl::StrCat(fits.message(), "\nit is predicted to fit with --weights ",
+                                                  base::EnumName(*fitted.storage)));
+  }
   if (!ranks_->OnEveryRank(fits.ok()) && fits.ok())
     return absl::AbortedError("the model does not fit into memory on another rank");
   RETURN_IF_ERROR(fits);
-  return plan.request;
+  return fitted;
+}
+
+absl::Status ModelLoader::LimitMemory(const control::Placement& placement) {
+  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device_);
+  if (placement.memory_limit.empty()) {
+    if (memory_limit_ && memory) LimitDeviceMemory(device_, memory->total);
+    memory_limit_.reset();
+    return absl::OkStatus();
+  }
+  if (!memory) {
+    return absl::InvalidArgumentError(
+        "memory limit is for a device with memory of its own; leave it out, or choose --device cuda");
+  }
+  ASSIGN_OR_RETURN(const uint64_t limit, base::ParseByteText(placement.memory_limit));
+  memory_limit_ = static_cast<int64_t>(limit - std::min(limit, control::kDriverBytes));
+  LimitDeviceMemory(device_, *memory_limit_);
+  return absl::OkStatus();
 }
 
 absl::Status ModelLoader::Check(const control::LoadParameters& parameters) const {
@@ -211,6 +319,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
   if (device != device_) BindNear(device);
   device_ = device;
   guard_.SetDevice(device);
+  RETURN_IF_ERROR(LimitMemory(parameters.placement));
   RETURN_IF_ERROR(guard_.Run([&]() -> absl::Status {
     ranks_ = std::make_unique<JoinedRanks>(device_, place_);
     ranks_->WarmUp(device_);
@@ -220,8 +329,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
   RETURN_IF_ERROR(models::CheckProducts(folder, parameters.placement));
-  ASSIGN_OR_RETURN(const models::LoadRequest fitted,
-                   guard_.Run([&] { return FitMemory(folder, parameters, description); }));
+  ASSIGN_OR_RETURN(const FittedModel fitted, guard_.Run([&] { return FitMemory(folder, parameters, description); }));
   UseThreads(parameters.placement.threads);
   const auto read = [&] { return Read(folder, *entry, std::move(description), parameters, fitted); };
   ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, guard_.Run(read, parameters.training));
@@ -231,8 +339,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
 
 // Components that are read for each use are not part of loading.
 absl::StatusOr<std::shared_ptr<models::LoadMeter>> ModelLoader::MakeMeter(const models::ModelFolder& folder,
-                                                                          const models::LoadRequest& fitted) const {
-  ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, fitted));
+                                                                          const models::LoadPlan& plan) const {
   std::map<std::string, uint64_t, std::less<>> expected;
   for (const models::PlannedComponent& component : plan.components) {
     if (!component.is_transient()) expected[component.name] = static_cast<uint64_t>(component.stored_bytes);
@@ -260,7 +367,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                                                                const models::FamilyEntry& entry,
                                                                models::FamilyDescription description,
                                                                const control::LoadParameters& parameters,
-                                                               const models::LoadRequest& fitted) const {
+                                                               const FittedModel& fitted) const {
   std::optional<LoadedContents> contents;
   if (!parameters.training) {
     ASSIGN_OR_RETURN(control::ModelDescription described, Describe(parameters.model, parameters.files));
@@ -273,24 +380,29 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                                                          .ranks = *ranks_,
                                                          .device = device_,
                                                          .shares_texts = SharesTexts(parameters),
-                                                         .encodes_prompts = EncodesPrompts(parameters)});
+                                                         .encodes_prompts = EncodesPrompts(parameters),
+                                                         .keeps_steps = fitted.keeps_steps});
   ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
   ASSIGN_OR_RETURN(model->recorder, OpenRecorder(parameters.record));
   model->stage_bounds = StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
   model->share = ShareOf(mesh_, place_.rank_in_layout(), model->stage_bounds);
-  model->share.waiting = control::SwappedBlocks(model->description.blocks, parameters.blocks_to_swap);
-  ASSIGN_OR_RETURN(const std::shared_ptr<models::LoadMeter> meter, MakeMeter(folder, fitted));
-  ASSIGN_OR_RETURN(model->family, entry.load(folder.MeteredBy(meter),
-                                             {.dtype = ScalarTypeOf(parameters.dtype),
-                                              .device = device_,
-                                              .placement = fitted.placement,
-                                              .prompt_cache_bytes = PromptCacheBytes(parameters),
-                                              .for_training = parameters.training,
-                                              .quantize = parameters.quantize,
-                                              .offload = fitted.offload,
-                                              .share = model->share,
-                                              .encodes_prompts = model->encodes_prompts,
-                                              .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
+  model->share.waiting = parameters.training
+                             ? control::SwappedBlocks(model->description.blocks, parameters.blocks_to_swap)
+                             : fitted.fit.blocks;
+  if (fitted.fit.buffers > 0) model->share.block_buffers = fitted.fit.buffers;
+  ASSIGN_OR_RETURN(const std::shared_ptr<models::LoadMeter> meter, MakeMeter(folder, fitted.plan));
+  ASSIGN_OR_RETURN(model->family,
+                   entry.load(folder.MeteredBy(meter), {.dtype = ScalarTypeOf(parameters.dtype),
+                                       .device = device_,
+                                       .placement = fitted.plan.request.placement,
+                                       .prompt_cache_bytes = PromptCacheBytes(parameters),
+                                       .for_training = parameters.training,
+                                       .quantize = parameters.quantize,
+                                       .offload = fitted.plan.request.offload,
+                                       .waiting_memory = std::make_shared<models::WaitingMemory>(),
+                                       .share = model->share,
+                                       .encodes_prompts = model->encodes_prompts,
+                                       .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
   meter->Finish();
   if (contents) {
     ASSIGN_OR_RETURN(model->loaded.contents, contents->Finish());
@@ -298,7 +410,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
   const int64_t weights = model->family->weight_bytes();
   model->loaded.weight_bytes = static_cast<uint64_t>(weights);
   model->loaded.memory_budget =
-      BudgetAfter(weights, model->encodes_prompts ? PromptCacheBytes(parameters) : 0, device_);
+      BudgetAfter(weights, model->encodes_prompts ? PromptCacheBytes(parameters) : 0, device_, memory_limit_);
   model->loaded.device_memory = MemoryOf(device_);
   return model;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "control/model/memory_fit.h"
 #include "control/parameters/load_parameters.h"
 #include "control/parameters/loaded.h"
 #include "control/protocol/command_handler.h"
@@ -39,6 +40,7 @@ struct LoadedModel {
   std::vector<int> stage_bounds;           // of the pipe axis
   bool shares_texts = false;               // the ranks share the text encoders out
   bool encodes_prompts = false;            // this rank has text encoders, or its part of them
+  bool keeps_steps = true;                 // there is memory for graphs of steps
   std::unique_ptr<StepRecorder> recorder;  // null: what blocks compute is not kept
   std::unique_ptr<models::Family> family;
   control::Loaded loaded;
@@ -82,28 +84,43 @@ class ModelLoader final {
   bool EncodesPrompts(const control::LoadParameters& parameters) const {
     return SharesTexts(parameters) || place_.rank_in_layout() == 0;
   }
+  // Limits the memory of tensors on the device to the request's limit, or to no limit.
+  absl::Status LimitMemory(const control::Placement& placement);
   absl::StatusOr<models::LoadRequest> RequestOf(const control::LoadParameters& parameters,
                                                 const models::FamilyDescription& description) const;
+  // How this rank's part of the model fits in memory.
+  struct FittedModel {
+    models::LoadPlan plan;
+    control::MemoryFit fit;
+    bool keeps_steps = true;  // the same on all ranks
+    std::optional<control::WeightStorage>
+        storage;  // in which the model is predicted to fit, if it does not fit as it is
+  };
+  // Returns which weights wait in main memory so that the rest fits into `free` bytes of the device, and the plan with
+  // them; the choice that takes least where nothing fits.
+  FittedModel ChooseWaiting(const models::LoadPlan& plan, const control::LoadParameters& parameters,
+                            const models::FamilyDescription& description, const base::MachineMemory& memory,
+                            int64_t free) const;
   // Returns, before anything is read, how this rank's part of the model fits in memory, if all ranks' parts do.
-  absl::StatusOr<models::LoadRequest> FitMemory(const models::ModelFolder& folder,
-                                                const control::LoadParameters& parameters,
-                                                const models::FamilyDescription& description) const;
+  absl::StatusOr<FittedModel> FitMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
+                                        const models::FamilyDescription& description) const;
   // Returns the meter of what is read of the folder by a load of this request, which reports it to the segment.
   absl::StatusOr<std::shared_ptr<models::LoadMeter>> MakeMeter(const models::ModelFolder& folder,
-                                                               const models::LoadRequest& fitted) const;
+                                                               const models::LoadPlan& plan) const;
   // Returns null if `path`, of the folder for records, is empty.
   absl::StatusOr<std::unique_ptr<StepRecorder>> OpenRecorder(const std::string& path) const;
   absl::StatusOr<std::unique_ptr<LoadedModel>> Read(const models::ModelFolder& folder, const models::FamilyEntry& entry,
                                                     models::FamilyDescription description,
                                                     const control::LoadParameters& parameters,
-                                                    const models::LoadRequest& fitted) const;
+                                                    const FittedModel& fitted) const;
 
   const WorkerRank& place_;
   Guard& guard_;
   const DeviceOpener open_device_;
   const parallel::Mesh mesh_;
   at::Device device_ = at::kCPU;
-  std::unique_ptr<JoinedRanks> ranks_;  // since Load, which opens the device
+  std::optional<int64_t> memory_limit_;  // bytes of the device's memory for tensors
+  std::unique_ptr<JoinedRanks> ranks_;   // since Load, which opens the device
 };
 
 }  // namespace tessera::runtime

@@ -65,8 +65,9 @@ DenoiserOptions DenoiserOptionsOf(const LoadedModel& model, const parallel::Layo
                           .recorder = model.recorder.get()};
   const char* const graphs = std::getenv("TESSERA_GRAPHS");
   const bool wanted = graphs == nullptr || std::string_view(graphs) != "off";
-  // Otherwise weights come to other addresses.
-  const bool stay = !model.parameters.placement.stream_blocks && model.family->residency() == nullptr;
+  // Otherwise weights come to other addresses, or there is no memory for graphs.
+  const bool stay =
+      !model.parameters.placement.stream_blocks && model.family->residency() == nullptr && model.keeps_steps;
   if (wanted && stay && !model.parameters.training) options.graphs.emplace();
   return options;
 }

@@ -128,6 +128,9 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
       mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));
     }
   }
+  if (const absl::Status valid = control::CheckRules(group.placement); !valid.ok()) {
+    mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));
+  }
   for (const std::string& size : group.warmup) {
     if (const absl::Status valid = ParsePictureSize(size).status(); !valid.ok()) {
       mapping.Fail("warmup", std::string(valid.message()));

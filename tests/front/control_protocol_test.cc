@@ -162,7 +162,8 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
                                                      .device = "cuda:1",
                                                      .placement = {.threads = 3,
                                                                    .text_encoders = placement,
-                                                                   .autoencoder = control::AutoencoderPlacement::kCpu},
+                                                                   .autoencoder = control::AutoencoderPlacement::kCpu,
+                                                                   .memory_limit = "12GiB"},
                                                      .prompt_cache_bytes = uint64_t{1} << 40}})
             .ok());
     EXPECT_EQ(worker_.load.model, "m");
@@ -171,6 +172,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
     EXPECT_EQ(worker_.load.placement.threads, 3);
     EXPECT_EQ(worker_.load.placement.text_encoders, placement);
     EXPECT_EQ(worker_.load.placement.autoencoder, control::AutoencoderPlacement::kCpu);
+    EXPECT_EQ(worker_.load.placement.memory_limit, "12GiB");
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
   }
   for (const control::AutoencoderPlacement placement :

@@ -424,6 +424,7 @@ constexpr kernels::DeviceRuntime kRuntime = {
         },
     .read_memory = ReadMemory,
     .release_cache = [](int) { PretendMemory::Instance().GiveBack(); },
+    .limit_memory = [](int, int64_t bytes) { most_bytes = bytes; },
     .works =
         [](int) noexcept {
           ++host_waits.waits;

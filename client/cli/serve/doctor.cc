@@ -155,9 +155,12 @@ class Doctor {
   // Reports what of the model stays on a GPU of this machine, and what a step costs if the rest waits in main memory.
   void CheckFit(const server::ServedGroupOptions& served, const control::ModelDescription& model) {
     const control::Placement& placement = served.load.placement;
-    const absl::StatusOr<std::vector<control::DriverGpu>> gpus = control::MakeGpuDriver()->Gpus();
-    if (!gpus.ok() || gpus->empty()) return;  // reported already
-    const uint64_t bytes = std::ranges::min_element(*gpus, {}, &control::DriverGpu::memory_bytes)->memory_bytes;
+    uint64_t bytes = base::ParseByteText(placement.memory_limit).value_or(0);
+    if (bytes == 0) {
+      const absl::StatusOr<std::vector<control::DriverGpu>> gpus = control::MakeGpuDriver()->Gpus();
+      if (!gpus.ok() || gpus->empty()) return;  // reported already
+      bytes = std::ranges::min_element(*gpus, {}, &control::DriverGpu::memory_bytes)->memory_bytes;
+    }
     if (bytes == 0 || placement.offload != control::Offload::kAuto || model.weights.empty()) return;
     const std::string what = absl::StrCat("memory of ", served.name);
     const absl::StatusOr<std::vector<server::LinkFit>> fits =

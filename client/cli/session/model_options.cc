@@ -45,6 +45,8 @@ absl::StatusOr<control::Placement> ReadPlacement(const ModelOptions& options) {
     } else if constexpr (base::NamedEnum<Value>) {
       status.Update(server::CheckName(label, typed.text, base::EnumNames<Value>()));
       value = base::EnumOf<Value>(typed.text).value_or(value);
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      value = typed.text;
     } else {
       const absl::StatusOr<int64_t> number = ParseInteger(label, typed.text);
       status.Update(number.status());
@@ -54,6 +56,7 @@ absl::StatusOr<control::Placement> ReadPlacement(const ModelOptions& options) {
     }
   };
   ForEachPlacement(options, placement, read);
+  if (status.ok()) status = control::CheckRules(placement);
   if (!status.ok()) return server::Named(status, server::FieldNames::kCommandLine);
   return placement;
 }
@@ -113,6 +116,9 @@ void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
       if constexpr (base::NamedEnum<Value>) {
         type = absl::StrJoin(base::EnumNames<Value>(), "|");
         shown = base::EnumName(value);
+      } else if constexpr (std::is_same_v<Value, std::string>) {
+        type = "SIZE";
+        shown = "none";
       } else {
         shown = absl::StrCat(value);
       }

@@ -84,6 +84,19 @@ TEST(ModelOptionsTest, RefusesThreadsOutOfRange) {
   EXPECT_THAT(ErrorOf(Typing(&control::Placement::threads, "many")), HasSubstr("threads"));
 }
 
+TEST(ModelOptionsTest, ReadsALimitOfMemoryAndRefusesOneThatNothingFitsInto) {
+  for (const char* typed : {"12GiB", "7.5 gb", "512MiB"}) {
+    EXPECT_EQ(RequestedLoad(Typing(&control::Placement::memory_limit, typed), "model")->placement.memory_limit, typed);
+  }
+  for (const char* typed : {"12", "GiB", "-1GiB", "1e3GiB", "12GiB of it"}) {
+    EXPECT_THAT(ErrorOf(Typing(&control::Placement::memory_limit, typed)),
+                HasSubstr("is not a size of memory; write a number and a unit, such as 12GiB"))
+        << typed;
+  }
+  EXPECT_THAT(ErrorOf(Typing(&control::Placement::memory_limit, "511MiB")),
+              HasSubstr("is 511.0 MiB; it must be at least 512.0 MiB"));
+}
+
 TEST(ModelOptionsTest, TheFirstTypedOptionOfThisMachineIsNamed) {
   EXPECT_EQ(LocalOption(ModelOptions()), "");
   EXPECT_EQ(LocalOption(Typing(&control::Placement::autoencoder, "cpu")), "--autoencoder");
@@ -102,6 +115,8 @@ std::string PlacementTable() {
     if constexpr (base::NamedEnum<Value>) {
       valid = absl::StrCat("`", absl::StrJoin(base::EnumNames<Value>(), "`, `"), "`");
       shown = absl::StrCat("`", base::EnumName(value), "`");
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      shown = "none";
     } else if constexpr (!std::is_same_v<Value, bool>) {
       valid = absl::StrCat(field.valid.low, " to ", field.valid.high);
       shown = absl::StrCat(value);
