@@ -23,8 +23,8 @@ struct GroupShare;                  // control/model/group_share.h
 struct JobParameters;
 
 // Live values per token inside a block, as a multiple of the model's width: residual, normed, q, k, v, the MLP's hidden
-// layer and their inputs.
-inline constexpr int64_t kLiveWidths = 16;
+// layer and their inputs. FLUX.2 projects q, k, v and both halves of a gated MLP of three widths at once.
+inline constexpr int64_t kLiveWidths = 16, kLiveWidthsOfFlux2 = 22;
 
 // A block's modulation at one step, as a multiple of the width: shift, scale and gate of attention and MLP.
 inline constexpr int64_t kModulationWidths = 6;

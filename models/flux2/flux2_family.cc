@@ -209,6 +209,7 @@ absl::StatusOr<FamilyDescription> Describe(const ModelFolder& folder, const Flux
   // Three matrices of that hidden width cost as much as two of one and a half times that.
   const double mlp_ratio = 1.5 * static_cast<double>(transformer.mlp_width) / static_cast<double>(transformer.width());
   DescribeStepCost(mlp_ratio, /*fixed_text_tokens=*/0, description);
+  description.cost.values_per_token = static_cast<double>(control::kLiveWidthsOfFlux2 * description.exchange.width);
   DescribeParameters<Flux2Transformer>(folder, configs, kOriginalNames, description);
   return description;
 }

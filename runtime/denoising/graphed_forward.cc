@@ -74,6 +74,8 @@ void GraphedForward::ComputeFilled(const parallel::StageOp& op) {
 }
 
 kernels::DeviceGraph* GraphedForward::CaptureHere(const parallel::StageOp& op) {
+  // A graph has memory of its own, and the operators before it have left as much unused.
+  if (!base::Planted("graph_beside_unused_memory")) runtime_.release_cache(device_index());
   if (!runtime_.begin_capture(device_index())) return nullptr;
   try {
     if (base::Planted("graph_of_an_operator_more")) patches_.tan_();

@@ -32,6 +32,20 @@ TEST_F(PlantedStepBudgetTest, ACloneInEveryBlockIsFourOperationsMore) {
   EXPECT_EQ(Operations("flux_clone_per_block"), operations + 4);
 }
 
+// The activations of the step before the capture would be there a second time.
+TEST_F(PlantedStepBudgetTest, AGraphBesideUnusedMemoryTakesMore) {
+  WriteFullSizePixartSigma(folder_);
+  const auto peak = [&](const std::string& bug) {
+    const Finished run =
+        Run({"generate", "a cat", "--model=" + (folder_ / "pixart_sigma"), "--device=cuda", "--dtype=bf16", "--steps=4",
+             "--seed=1", "--size=1024", "--overwrite", "--output=" + (folder_ / "a.png")},
+            {{"TESSERA_WORKER", PLANTED_WORKER}, {"TESSERA_PLANTED_BUG", bug}});
+    EXPECT_EQ(run.exit_code, 0) << run.errors;
+    return run.logs.size() == 1 ? run.logs[0].PeakBytes() : 0;
+  };
+  EXPECT_GT(peak("graph_beside_unused_memory"), peak("none") + (int64_t{100} << 20));
+}
+
 // ExpectMatchingNcclCalls (nccl_calls.h) detects this difference.
 TEST_F(PlantedStepBudgetTest, ARankThatKeepsItsGraphAloneLaunchesMoreThanTheOther) {
   const auto launches_differ = [&](const std::string& bug) {
