@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <ostream>
@@ -34,6 +35,7 @@ struct Budget {
   int64_t memory_mib = 0;   // maximum of device memory, from loading to the image
   int64_t tokens = 0;       // of image and longest text, whose live bytes are predicted; 0: no prediction is compared
   int64_t width = 0;
+  int64_t live_widths = control::kLiveWidths;
 };
 
 std::ostream& operator<<(std::ostream& out, const Budget& budget) { return out << budget.model; }
@@ -55,14 +57,14 @@ class StepBudgetTest : public FakeCudaTest, public testing::WithParamInterface<B
 };
 
 // Returns the device memory of a model according to its load plan, plus the front end's prediction for a step.
-int64_t PlannedBytes(const std::string& folder, int64_t tokens, int64_t width) {
+int64_t PlannedBytes(const std::string& folder, const Budget& budget) {
   const absl::StatusOr<models::ModelFolder> model = models::ModelFolder::Open(folder);
   EXPECT_TRUE(model.ok()) << model.status();
   const absl::StatusOr<models::LoadPlan> plan =
       models::PlanLoad(*model, {.dtype = control::Dtype::kBf16, .on_device = true});
   EXPECT_TRUE(plan.ok()) << plan.status();
   constexpr int64_t kBf16 = 2;
-  return plan->device.resident + tokens * control::kLiveWidths * width * kBf16;
+  return plan->device.resident + budget.tokens * budget.live_widths * budget.width * kBf16;
 }
 
 // Counts kernels, products, attentions and convolutions, without copies and fills.
@@ -98,7 +100,7 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
   EXPECT_EQ(Computed(run.logs[0].AfterSteps()), GetParam().decoding);
   EXPECT_LE(run.logs[0].PeakBytes(), GetParam().memory_mib << 20);
   if (GetParam().tokens > 0) {
-    const int64_t planned = PlannedBytes(folder_ / GetParam().model, GetParam().tokens, GetParam().width);
+    const int64_t planned = PlannedBytes(folder_ / GetParam().model, GetParam());
     EXPECT_LE(run.logs[0].PeakBytes(), planned / 100 * 105);
   }
 }
@@ -123,7 +125,14 @@ std::vector<Budget> Budgets() {
              .memory_mib = 12900,
              .tokens = 4096 + 512,
              .width = 3840},
-      Budget{.model = "flux2_klein", .operations = 305, .before_steps = 1383, .decoding = 424, .memory_mib = 8620},
+      Budget{.model = "flux2_klein",
+             .operations = 305,
+             .before_steps = 1383,
+             .decoding = 424,
+             .memory_mib = 8620,
+             .tokens = 4096 + 512,
+             .width = 3072,
+             .live_widths = control::kLiveWidthsOfFlux2},
       Budget{.model = "qwen_image",
              .operations = 1035,
              .before_steps = 387,
@@ -139,7 +148,8 @@ std::vector<Budget> Budgets() {
                        .decoding = 424,
                        .memory_mib = 63703,
                        .tokens = 4096 + 512,
-                       .width = 6144});
+                       .width = 6144,
+                       .live_widths = control::kLiveWidthsOfFlux2});
   }
   return budgets;
 }
@@ -217,6 +227,95 @@ TEST_F(OffloadTest, TheWholeOfFluxRunsOnACardOf24GbOfItsOwnAccord) {
   EXPECT_EQ(steps[2].mallocs, 0);
   EXPECT_EQ(steps[2].pageable_copies, 0);
 }
+
+// A card of limited memory, of which 0.5 GiB are the driver's context, and what a model does on it.
+struct Card {
+  const char* name;
+  void (*write)(const TestFolder&);
+  const char* model;
+  const char* weights;
+  int64_t gib;
+  bool streamed;  // blocks of the transformer wait in main memory
+  bool is_long;   // many GB are quantized or copied to main memory
+};
+
+std::ostream& operator<<(std::ostream& out, const Card& card) { return out << card.name; }
+
+// The time of the card between the ends of two steps, and how long it computed and copied in between.
+struct StepTime {
+  int64_t all = 0, computing = 0, copying = 0;  // nanoseconds
+};
+
+StepTime TimeOfSteadySteps(const FakeCudaLog& log) {
+  std::vector<int64_t> ends;
+  bool ended = false;
+  for (const FakeCudaEvent& event : log.events()) {
+    ended = ended || FakeCudaLog::EndsStep(event);
+    if (event.kind != "busy" || !ended || event.fields[1] != "D2H") continue;
+    ends.push_back(event.Number(2));
+    ended = false;
+  }
+  if (ends.size() < 4) return {};
+  const int64_t begin = ends[1], end = ends[ends.size() - 2];
+  StepTime time = {.all = end - begin};
+  for (const FakeCudaEvent& event : log.Of("busy")) {
+    if (event.Number(2) < begin || event.Number(2) >= end) continue;
+    const int64_t duration = event.Number(3) - event.Number(2);
+    time.computing += event.fields[1] == "compute" ? duration : 0;
+    time.copying += event.fields[1] == "H2D" ? duration : 0;
+  }
+  return time;
+}
+
+class CardTest : public FakeCudaTest, public testing::WithParamInterface<Card> {};
+
+// "memory: …; at most 7.31 GiB of device memory" of the worker's log.
+double PlannedGib(const std::string& log) {
+  const size_t line = log.find("memory: "), begin = log.find("at most ", line);
+  return line == std::string::npos || begin == std::string::npos ? 0 : std::stod(log.substr(begin + 8));
+}
+
+TEST_P(CardTest, TheModelFitsAsPredictedAndCopiesWhileItComputes) {
+  if (GetParam().is_long && !IsLongRun()) GTEST_SKIP() << "many GB are copied or quantized";
+  GetParam().write(folder_);
+  const Finished run = Run({"generate", "a cat", "--model=" + (folder_ / GetParam().model), "--device=cuda",
+                            "--dtype=bf16", "--steps=7", "--seed=1", "--size=1024", "--verbose",
+                            absl::StrCat("--weights=", GetParam().weights), "--output=" + (folder_ / "a.png")},
+                           {{"FAKE_CUDA_MEMORY_MIB", absl::StrCat(GetParam().gib << 10)},
+                            {"FAKE_CUDA_CONTEXT_MIB", "512"},
+                            {"FAKE_CUDA_CLOCK", "1"}});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  ASSERT_EQ(run.logs.size(), 1u);
+  EXPECT_THAT(run.logs[0].Faults(), IsEmpty());
+  constexpr double kGib = int64_t{1} << 30;
+  const double planned = PlannedGib(run.errors), measured = static_cast<double>(run.logs[0].PeakBytes()) / kGib;
+  std::cout << GetParam().name << ": planned " << planned << " GiB, measured " << measured << " GiB\n";
+  EXPECT_LE(planned, static_cast<double>(GetParam().gib) - 0.5);
+  EXPECT_LE(measured, planned * 1.05);
+  const StepTime time = TimeOfSteadySteps(run.logs[0]);
+  std::cout << "steps " << time.all << " ns, computing " << time.computing << " ns, copying " << time.copying
+            << " ns\n";
+  EXPECT_GT(time.computing, 0);
+  EXPECT_EQ(run.errors.find("of the transformer's") != std::string::npos, GetParam().streamed) << run.errors;
+  EXPECT_LE(static_cast<double>(time.all), 1.15 * static_cast<double>(std::max(time.computing, time.copying)));
+}
+
+void WriteFlux(const TestFolder& folder) { WriteFullSizeFlux(folder); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Cards, CardTest,
+    testing::Values(Card{"klein_8", WriteFullSizeKlein, "flux2_klein", "stored", 8, true, false},
+                    Card{"klein_16", WriteFullSizeKlein, "flux2_klein", "stored", 16, false, true},
+                    Card{"klein_fp8_8", WriteFullSizeKlein, "flux2_klein", "fp8", 8, false, true},
+                    Card{"z_image_8", WriteFullSizeZImage, "z_image_turbo", "stored", 8, true, true},
+                    Card{"z_image_16", WriteFullSizeZImage, "z_image_turbo", "stored", 16, false, true},
+                    Card{"z_image_fp8_8", WriteFullSizeZImage, "z_image_turbo", "fp8", 8, false, true},
+                    Card{"flux_24", WriteFlux, "flux_dev", "stored", 24, false, true},
+                    Card{"flux_12", WriteFlux, "flux_dev", "stored", 12, true, true},
+                    Card{"flux_fp8_16", WriteFlux, "flux_dev", "fp8", 16, false, true},
+                    Card{"flux_q8_0_16", WriteFlux, "flux_dev", "q8_0", 16, false, true},
+                    Card{"qwen_image_fp8_24", WriteFullSizeQwenImage, "qwen_image", "fp8", 24, false, true}),
+    [](const auto& info) { return info.param.name; });
 
 using BatchMemoryTest = FakeCudaTest;
 
