@@ -338,8 +338,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
 }
 
 // Components that are read for each use are not part of loading.
-absl::StatusOr<std::shared_ptr<models::LoadMeter>> ModelLoader::MakeMeter(const models::ModelFolder& folder,
-                                                                          const models::LoadPlan& plan) const {
+std::shared_ptr<models::LoadMeter> ModelLoader::MakeMeter(const models::LoadPlan& plan) const {
   std::map<std::string, uint64_t, std::less<>> expected;
   for (const models::PlannedComponent& component : plan.components) {
     if (!component.is_transient()) expected[component.name] = static_cast<uint64_t>(component.stored_bytes);
@@ -390,19 +389,19 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                              ? control::SwappedBlocks(model->description.blocks, parameters.blocks_to_swap)
                              : fitted.fit.blocks;
   if (fitted.fit.buffers > 0) model->share.block_buffers = fitted.fit.buffers;
-  ASSIGN_OR_RETURN(const std::shared_ptr<models::LoadMeter> meter, MakeMeter(folder, fitted.plan));
-  ASSIGN_OR_RETURN(model->family,
-                   entry.load(folder.MeteredBy(meter), {.dtype = ScalarTypeOf(parameters.dtype),
-                                       .device = device_,
-                                       .placement = fitted.plan.request.placement,
-                                       .prompt_cache_bytes = PromptCacheBytes(parameters),
-                                       .for_training = parameters.training,
-                                       .quantize = parameters.quantize,
-                                       .offload = fitted.plan.request.offload,
-                                       .waiting_memory = std::make_shared<models::WaitingMemory>(),
-                                       .share = model->share,
-                                       .encodes_prompts = model->encodes_prompts,
-                                       .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
+  const std::shared_ptr<models::LoadMeter> meter = MakeMeter(fitted.plan);
+  ASSIGN_OR_RETURN(model->family, entry.load(folder.MeteredBy(meter),
+                                             {.dtype = ScalarTypeOf(parameters.dtype),
+                                              .device = device_,
+                                              .placement = fitted.plan.request.placement,
+                                              .prompt_cache_bytes = PromptCacheBytes(parameters),
+                                              .for_training = parameters.training,
+                                              .quantize = parameters.quantize,
+                                              .offload = fitted.plan.request.offload,
+                                              .waiting_memory = std::make_shared<models::WaitingMemory>(),
+                                              .share = model->share,
+                                              .encodes_prompts = model->encodes_prompts,
+                                              .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
   meter->Finish();
   if (contents) {
     ASSIGN_OR_RETURN(model->loaded.contents, contents->Finish());

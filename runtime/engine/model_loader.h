@@ -104,9 +104,8 @@ class ModelLoader final {
   // Returns, before anything is read, how this rank's part of the model fits in memory, if all ranks' parts do.
   absl::StatusOr<FittedModel> FitMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
                                         const models::FamilyDescription& description) const;
-  // Returns the meter of what is read of the folder by a load of this request, which reports it to the segment.
-  absl::StatusOr<std::shared_ptr<models::LoadMeter>> MakeMeter(const models::ModelFolder& folder,
-                                                               const models::LoadPlan& plan) const;
+  // Returns the meter of what is read by a load of this plan, which reports it to the segment.
+  std::shared_ptr<models::LoadMeter> MakeMeter(const models::LoadPlan& plan) const;
   // Returns null if `path`, of the folder for records, is empty.
   absl::StatusOr<std::unique_ptr<StepRecorder>> OpenRecorder(const std::string& path) const;
   absl::StatusOr<std::unique_ptr<LoadedModel>> Read(const models::ModelFolder& folder, const models::FamilyEntry& entry,
