@@ -73,9 +73,8 @@ bool CanWait(control::ComponentRole role, const std::string& name, const StoredT
 std::optional<int64_t> PackedSize(const std::string& name, const WeightLocation& location, control::ComponentRole role,
                                   const LoadRequest& request) {
   const bool keeps = role == control::ComponentRole::kTransformer || role == control::ComponentRole::kTextEncoder;
-  const bool is_stored_table =
-      request.placement.weights == control::WeightStorage::kStored && IsTokenTable(role, name, location.tensor);
-  if (request.quantize || !keeps || !(is_stored_table || IsMatrix(role, name, location.tensor))) return std::nullopt;
+  if (request.quantize || !keeps) return std::nullopt;
+  if (!IsMatrix(role, name, location.tensor) && !IsTokenTable(role, name, location.tensor)) return std::nullopt;
   const std::vector<int64_t>& shape = location.tensor.shape;
   const auto with_scales = [&](int64_t bytes, int64_t scales) {
     return Sum(bytes, Product(Product(shape[0], scales), sizeof(float)));

@@ -172,11 +172,11 @@ TEST(LoadPlan, QuantizedMatricesAndTablesOfTokensCountAsStored) {
                                 std::string(72, '\0')));
   folder.Write("vae/diffusion_pytorch_model.safetensors", OneTensor("a"));
   LoadRequest request{.dtype = control::Dtype::kBf16};
-  EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, (8 + 16) + (8 + 16) + 8 * 2);
-  request.placement.weights = control::WeightStorage::kInt8;  // only matrices are quantized on loading
-  EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, 8 * 2 + (8 + 16) + 8 * 2);
-  request.placement.weights = control::WeightStorage::kBf16;
-  EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, 3 * 8 * 2);
+  using control::WeightStorage;  // of the transformer alone
+  for (const WeightStorage weights : {WeightStorage::kStored, WeightStorage::kBf16, WeightStorage::kInt8}) {
+    request.placement.weights = weights;
+    EXPECT_EQ(Component(PlanFor(folder.path(), request), "text_encoder").bytes, (8 + 16) + (8 + 16) + 8 * 2);
+  }
 }
 
 TEST(LoadPlan, OnTheHostEverythingStaysAndTheLargestTensorIsThereTwice) {

@@ -15,7 +15,8 @@ namespace {
 control::WeightSize SizeOf(const Param& param, const ParamTable::FormOf& stored_form_of) {
   const auto elements = static_cast<uint64_t>(c10::multiply_integers(param.shape));
   control::WeightSize size{.elements = elements};
-  if (!param.form) return size;
+  // A table that is looked up is only kept quantized, never quantized on loading.
+  if (!param.form && !(param.spec.is_looked_up && stored_form_of(param.spec))) return size;
   const int64_t rows = param.shape[0], in = param.shape[1];
   size.matrices = elements;
   size.rows = static_cast<uint64_t>(rows);
