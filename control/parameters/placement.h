@@ -10,7 +10,7 @@
 #include "base/fields/enum_names.h"
 #include "base/fields/fields.h"
 #include "base/text/byte_text.h"
-#include "control/model/driver_memory.h"
+#include "control/host/driver_memory.h"
 #include "control/parameters/dtype.h"
 #include "control/parameters/weight_storage.h"
 

@@ -8,7 +8,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
 #include "control/host/device.h"
-#include "control/model/driver_memory.h"
+#include "control/host/driver_memory.h"
 #include "control/model/group_share.h"
 #include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
