@@ -98,7 +98,7 @@ TEST_F(CertificateTest, ShowsThatItWasAltered) {
 }
 
 TEST_F(CertificateTest, WhatIsNoneIsRefused) {
-  for (const char* text : {"", "{}", "[]", "null", "{\"version\":2}", "{\"version\":2,\"canaries\":7}", "\xFF"}) {
+  for (const char* text : {"", "{}", "[]", "null", "{\"version\":3}", "{\"version\":3,\"canaries\":7}", "\xFF"}) {
     EXPECT_THAT(std::string(ParseCertificate(text).status().message()), HasSubstr("not a certificate")) << text;
   }
   EXPECT_THAT(std::string(ParseCertificate(std::string(1 << 20, '[')).status().message()), HasSubstr("not a cert"));

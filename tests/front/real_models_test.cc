@@ -200,7 +200,9 @@ TEST_F(ModelsOnTheCommandLineTest, VerifyReportsTheDriftOfProductsInFp8) {
   const Result result = Run({"verify", "--model", kFlux, "--weights=fp8", "--products=fp8", "--layout=ulysses=2",
                              "--steps=3", "--json", "--quiet"});
   ASSERT_EQ(result.exit_code, 0) << result.errors << result.output;
-  const boost::json::value verdict = boost::json::parse(result.output);
+  // The verdict is the last line.
+  const std::string lines = result.output.substr(0, result.output.find_last_not_of('\n') + 1);
+  const boost::json::value verdict = boost::json::parse(lines.substr(lines.rfind('\n') + 1));
   EXPECT_EQ(verdict.at("products"), "fp8");
   for (const boost::json::value& canary : verdict.at("canaries").as_array()) {
     for (const char* drift : {"products_drift", "storage_drift"}) {
