@@ -223,7 +223,7 @@ TEST(MapTest, RefusesEveryHeaderThatDoesNotFitTheMemory) {
   refuse([](std::vector<char>& bytes) { bytes.resize(100); }, "it is too small");
   refuse([](std::vector<char>& bytes) { bytes.resize(bytes.size() - 1); }, "bytes instead of");
   refuse(set64(offsetof(Header, magic), 7), "its header has another magic number");
-  refuse(set32(offsetof(Header, version), 1), "its version is 1, this program's is 4");
+  refuse(set32(offsetof(Header, version), 1), "its version is 1, this program's is 5");
   refuse(set32(offsetof(Header, ranks), 0xffffffff), "numbers out of range");
   refuse(set32(offsetof(Header, ranks), 2), "names rank 2 of a world of 2");
   refuse(set32(offsetof(Header, groups), 0x7fffffff), "numbers out of range");

@@ -132,7 +132,7 @@ TEST(OpenDeviceTest, APluginWithoutTheFunctionIsOfAnotherVersion) {
 TEST(OpenDeviceTest, APluginOfAnotherVersionIsRefusedWithBothVersions) {
   EXPECT_EQ(Refusal("cuda", Fake("_newer")),
             "device is cuda; the CUDA plug-in is of another version than the worker: its functions are of version 999, "
-            "the worker's of version 2; install both from one build");
+            "the worker's of version 3; install both from one build");
 }
 
 TEST(OpenDeviceTest, AFileThatIsNoLibraryIsCalledDamaged) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
@@ -253,30 +254,42 @@ TEST_F(EngineOnDeviceTest, AsMuchWaitsAsTheMemoryOfTheDeviceRequires) {
   const int64_t all = PretendDeviceBytes();
   const absl::StatusOr<std::vector<uint8_t>> expected = make();
   ASSERT_TRUE(expected.ok()) << expected.status();
-  // The plan of loading also counts buffers of 64 MiB and the largest tensor twice.
-  constexpr int64_t kBuffers = int64_t{64} << 20;
-  const int64_t width = 4 * 16, modulations = (2 * 12 + 2 * 3 + 2) * width * width * 4;
-  int64_t before = all + 1;
-  for (const int64_t on_device : {2 * all, all - 1, all - modulations, all / 2}) {
-    SizePretendDevice(on_device + kBuffers);
-    ASSERT_EQ(load(control::Offload::kAuto), absl::OkStatus()) << on_device;
-    EXPECT_LT(PretendDeviceBytes(), before);
-    EXPECT_LE(PretendDeviceBytes(), on_device);
+  // Returns the smallest device on which the model loads.
+  const auto least_device = [&](control::Offload offload) {
+    int64_t refused = 0, enough = int64_t{1} << 30;
+    while (enough - refused > 1) {
+      const int64_t size = (refused + enough) / 2;
+      SizePretendDevice(size);
+      (load(offload).ok() ? enough : refused) = size;
+    }
+    return enough;
+  };
+  const int64_t never = least_device(control::Offload::kNever), least = least_device(control::Offload::kAuto);
+  EXPECT_LT(least, never);
+  int64_t before = all;
+  for (const int64_t size : {2 * never, never - 1, (never + least) / 2, least}) {
+    SizePretendDevice(size);
+    ASSERT_EQ(load(control::Offload::kAuto), absl::OkStatus()) << size;
+    EXPECT_LE(PretendDeviceBytes(), before);
     before = PretendDeviceBytes();
+    if (size == 2 * never) {
+      EXPECT_EQ(before, all);
+    } else {
+      EXPECT_LT(before, all);
+    }
     const absl::StatusOr<std::vector<uint8_t>> made = make();
     ASSERT_TRUE(made.ok()) << made.status();
-    EXPECT_EQ(*made, *expected) << on_device;
+    EXPECT_EQ(*made, *expected) << size;
   }
-  SizePretendDevice(kBuffers);
-  EXPECT_EQ(load(control::Offload::kAuto).code(), absl::StatusCode::kResourceExhausted);
   // A limit counts like a smaller device, with what is for the driver.
   SizePretendDevice(int64_t{8} << 30);
-  const auto limited = [&](const std::string& limit) {
+  const auto limited = [&](int64_t mebibytes) {
+    const std::string limit = absl::StrCat(512 + mebibytes, "MiB");
     return engine.Load({.model = kFlux, .placement = {.memory_limit = limit}, .prompt_cache_bytes = 0}).status();
   };
-  EXPECT_EQ(limited("576MiB").code(), absl::StatusCode::kResourceExhausted);
-  ASSERT_EQ(limited("578MiB"), absl::OkStatus());
-  EXPECT_LT(PretendDeviceBytes(), all);
+  const int64_t mebibytes = least >> 20;
+  EXPECT_EQ(limited(mebibytes).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_EQ(limited(mebibytes + 1), absl::OkStatus());
   LimitPretendDevice(std::numeric_limits<int64_t>::max());
   SizePretendDevice(0);
 }
@@ -459,7 +472,7 @@ TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfTheModelBefo
 // Covers a verification that retries after one rank had too little memory.
 TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfALoadThatFailed) {
   Engine engine({}, OpenPretendDevice);
-  const control::LoadParameters load = {.model = kEmoji};
+  const control::LoadParameters load = {.model = kEmoji, .placement = {.offload = control::Offload::kNever}};
   ASSERT_TRUE(LoadOnTheLeastDevice(engine, load).ok());
   // The plan has enough memory, but the device does not.
   LimitPretendDevice(PretendDeviceBytes() / 2);

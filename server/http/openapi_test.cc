@@ -99,6 +99,10 @@ std::string Difference(const value& unresolved, const value& data, const std::st
       int matching = 0;
       for (const value& choice : rule.as_array()) matching += Difference(choice, data, path).empty() ? 1 : 0;
       if (matching != 1) return absl::StrCat(path, " fits ", matching, " of oneOf");
+    } else if (word == "minimum" || word == "maximum") {
+      if (!data.is_number()) continue;
+      const double number = data.to_number<double>(), bound = rule.to_number<double>();
+      if (word == "minimum" ? number < bound : number > bound) return absl::StrCat(path, " is beyond the ", word);
     } else if (word != "description" && word != "additionalProperties") {
       return absl::StrCat(path, " has the rule ", word, ", which this test does not know");
     }
