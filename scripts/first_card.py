@@ -41,12 +41,12 @@ GOLDEN_PARTS = ("functions/", "transformers/", "vae/", "text_encoders/")
 LAYOUTS = ("cfg=2", "ulysses=2", "ring=2", "tensor=2", "pipe=2", "pipe=2,patches=2,warmup=1", "cfg=2,ulysses=2")
 MEASURE_SECONDS, FULL_SECONDS = 480, 2400
 # Tracked files that a GPU machine does not need: large test data that only the tests of a release read, the pictures of
-# examples, and the inputs of the fuzzers.
+# examples, the inputs of the fuzzers, tests in browsers and of clusters, and what made the goldens.
 STAYS = (
     "tests/golden/tokenizers/", "tests/golden/saved_tokenizers/", "tests/golden/schedulers/",
-    "tests/golden/trajectories/", "tests/golden/training/", "tests/golden-inputs/", "tests/golden-exports/",
-    "tests/golden-newer/", "tests/golden-edit/", "tests/golden-adapters/", "tests/golden-files/",
-    "tests/fuzz/", "examples/emoji/images/", "docs/images/", "deploy/")
+    "tests/golden/trajectories/", "tests/golden/training/", "tests/golden/generator/", "tests/golden-inputs/",
+    "tests/golden-exports/", "tests/golden-newer/", "tests/golden-edit/", "tests/golden-adapters/", "tests/golden-files/",
+    "tests/fuzz/", "tests/web/", "tests/deploy/crds/", "examples/emoji/images/", "docs/images/", "deploy/")
 # Variations with which a failed row runs again, so that one visit finds the cause.
 RETRIES = (
     ("without graphs", {"TESSERA_GRAPHS": "off"}),
