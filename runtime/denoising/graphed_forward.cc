@@ -74,8 +74,6 @@ void GraphedForward::ComputeFilled(const parallel::StageOp& op) {
 }
 
 kernels::DeviceGraph* GraphedForward::CaptureHere(const parallel::StageOp& op) {
-  // A graph has memory of its own, and the operators before it have left as much unused.
-  if (!base::Planted("graph_beside_unused_memory")) runtime_.release_cache(device_index());
   if (!runtime_.begin_capture(device_index())) return nullptr;
   try {
     if (base::Planted("graph_of_an_operator_more")) patches_.tan_();
@@ -112,6 +110,10 @@ void GraphedForward::Compute(const parallel::StageOp& op, Modulations modulation
   Fill(modulations, patches);
   if (graph_ == nullptr && (!has_run_ || !may_capture_ || !Capture(op))) {
     ComputeFilled(op);
+    // A graph has memory of its own, and these operators leave as much unused.
+    if (!has_run_ && may_capture_ && !base::Planted("graph_beside_unused_memory")) {
+      runtime_.release_cache(device_index());
+    }
     has_run_ = true;
     return;
   }
