@@ -18,8 +18,10 @@ class SharedServers {
   // Adds a server without starting it. `options` has no store and no data folder; `lease` as in the configuration.
   TestServer& Add(TestServerOptions options, const std::string& lease = "1s") {
     options.data_folder = folder_ / "data";
-    options.settings += absl::StrCat("store: {dsn: \"", database_.dsn, "\", password_file: ", database_.password_file,
-                                     ", lease: ", lease, "}\n");
+    // On a busy machine, the database can take long to answer.
+    options.settings +=
+        absl::StrCat("store: {dsn: \"", database_.dsn,
+                     " connect_timeout=30\", password_file: ", database_.password_file, ", lease: ", lease, "}\n");
     servers_.push_back(std::make_unique<TestServer>(options));
     return *servers_.back();
   }
