@@ -6,6 +6,7 @@
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
+#include "models/layers/quant_weight_of.h"
 
 namespace tessera::models {
 namespace {
@@ -19,20 +20,6 @@ ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_
   for (const std::string& alias : part.aliases) spec.aliases.push_back(name(alias));
   if (options.role != LinearRole::kReplicated && !options.tokens) spec.partial.tensor = OverTensor::kWhole;
   return spec;
-}
-
-// Returns the tensor, copied to the device if it waits in the host's memory.
-at::Tensor On(at::Device device, const at::Tensor& values) {
-  return !values.defined() || values.device() == device ? values : values.to(device, /*non_blocking=*/true);
-}
-
-kernels::QuantWeight QuantWeightOf(const WeightRows& rows, at::Device device) {
-  return {.type = rows.form->type,
-          .values = On(device, rows.values),
-          .scales = On(device, rows.scales),
-          .table = On(device, rows.table),
-          .in = rows.in,
-          .scale_block = rows.form->scale_block};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/ops.h"
+#include "models/layers/quant_weight_of.h"
 
 namespace tessera::models {
 
@@ -14,16 +15,12 @@ TokenEmbedding::TokenEmbedding(ParamTable& table, std::string name, int64_t toke
 at::Tensor TokenEmbedding::Forward(const at::Tensor& ids) const {
   if (!rows_.form) return at::embedding(rows_.values, ids);
   const at::Tensor chosen = ids.flatten();
-  const kernels::QuantWeight weight{
-      .type = rows_.form->type,
-      .values = rows_.values.index_select(0, chosen),
-      .scales = rows_.scales.defined() ? rows_.scales.index_select(0, chosen) : at::Tensor(),
-      .table = rows_.table,
-      .in = rows_.in,
-      .scale_block = rows_.form->scale_block};
+  WeightRows found = rows_;
+  found.values = rows_.values.index_select(0, chosen);
+  if (rows_.scales.defined()) found.scales = rows_.scales.index_select(0, chosen);
   std::vector<int64_t> shape = ids.sizes().vec();
   shape.push_back(rows_.in);
-  return kernels::WidenWeight(weight, dtype_).view(shape);
+  return kernels::WidenWeight(QuantWeightOf(found, ids.device()), dtype_).view(shape);
 }
 
 }  // namespace tessera::models
