@@ -27,11 +27,9 @@ struct ModelComponent {
   ComponentRole role = ComponentRole::kOther;
   std::string class_name;
   uint64_t parameters = 0;
-  uint64_t bytes = 0;        // as stored
-  std::string dtype;         // as stored; "mixed" where there are several
-  std::string quantization;  // the forms of quantized weights: "Q4_K, Q6_K"; empty if there are none
-  // Matrices that stay quantized in memory, and their bytes there with their scales.
-  uint64_t packed_parameters = 0, packed_bytes = 0;
+  uint64_t bytes = 0;              // as stored
+  std::string dtype;               // as stored; "mixed" where there are several
+  std::string quantization;        // the forms of quantized weights: "Q4_K, Q6_K"; empty if there are none
   std::vector<std::string> files;  // names relative to the model's folder
 };
 
@@ -115,8 +113,7 @@ constexpr auto FieldsOf(const ModelComponent*) {
   using C = ModelComponent;
   return std::tuple(Field("name", &C::name), Field("role", &C::role), Field("class_name", &C::class_name),
                     Field("parameters", &C::parameters), Field("bytes", &C::bytes), Field("dtype", &C::dtype),
-                    Field("quantization", &C::quantization), Field("packed_parameters", &C::packed_parameters),
-                    Field("packed_bytes", &C::packed_bytes), Field("files", &C::files));
+                    Field("quantization", &C::quantization), Field("files", &C::files));
 }
 
 // An unknown transformer has zeros and no blocks. The bounds ensure that everything computed from a shape fits into 63

@@ -29,14 +29,16 @@ double WeightBytesOf(const TrainConfig& config, const ModelDescription& model) {
   if (config.train.quantize) return 1;
   const double plain = ElementBytesOf(config.train.dtype);
   if (config.network.type != NetworkType::kLora) return plain;
-  double all = 0, bytes = 0;
-  for (const ModelComponent& component : model.components) {
+  WeightSize all;
+  for (const ComponentWeights& component : model.weights) {
     if (component.role != ComponentRole::kTransformer) continue;
-    all += static_cast<double>(component.parameters);
-    bytes += (static_cast<double>(component.parameters) - static_cast<double>(component.packed_parameters)) * plain +
-             static_cast<double>(component.packed_bytes);
+    all += component.frame;
+    all += component.modulations;
+    for (const WeightSize& block : component.blocks) all += block;
   }
-  return all > 0 ? bytes / all : plain;
+  if (all.elements == 0) return plain;
+  return static_cast<double>(BytesOf(all, WeightStorage::kStored, static_cast<int64_t>(plain))) /
+         static_cast<double>(all.elements);
 }
 
 double TransformerParameters(const ModelDescription& model) {

@@ -51,15 +51,20 @@ TEST(ModelTrainingTest, FluxOf8BitsWithSwappedBlocksFitsInto22GiB) {
 
 TEST(ModelTrainingTest, QuantizedMatricesStaySoUnderAnAdapter) {
   ModelDescription model = Flux();
-  ModelComponent& transformer = model.components.front();
-  transformer.packed_parameters = 11'900'000'000;
-  transformer.packed_bytes = transformer.packed_parameters / 32 * 18;  // four bits, and a scale for 32 values
+  const uint64_t parameters = model.components.front().parameters, packed = 11'900'000'000;
+  const WeightSize blocks = {.elements = packed,
+                             .matrices = packed,
+                             .rows = packed / 3072,
+                             .stored_elements = packed,
+                             .stored_bytes = packed / 32 * 18};  // four bits, and a scale for 32 values
+  model.weights = {
+      {.role = ComponentRole::kTransformer, .blocks = {blocks}, .frame = {.elements = parameters - packed}}};
   TrainConfig config = Config();
-  const uint64_t expected = transformer.packed_bytes + 2 * (transformer.parameters - transformer.packed_parameters);
+  const uint64_t expected = blocks.stored_bytes + 2 * (parameters - packed);
   EXPECT_NEAR(static_cast<double>(PredictMemory(config, model, {{1024, 1024}}).weights), static_cast<double>(expected),
               1e4);
   config.train.quantize = true;  // from the widened ones
-  EXPECT_EQ(PredictMemory(config, model, {{1024, 1024}}).weights, transformer.parameters);
+  EXPECT_EQ(PredictMemory(config, model, {{1024, 1024}}).weights, parameters);
 }
 
 TEST(ModelTrainingTest, SwappedBlocksAreSpreadOverAllSoThatTheyAlternateWithSomeThatStay) {

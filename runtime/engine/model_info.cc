@@ -29,13 +29,7 @@ control::ModelComponent DescribeComponent(control::ModelComponent component, con
   for (const auto& [tensor, location] : weights.tensors()) {
     component.parameters += static_cast<uint64_t>(location.tensor.elements());
     types.insert(absl::AsciiStrToLower(models::StoredTypeName(location.tensor.type)));
-    if (location.quantization == nullptr) continue;
-    forms.insert(models::FormName(*location.quantization));
-    const std::vector<int64_t>& shape = location.tensor.shape;
-    if (location.is_flat || shape.size() != 2) continue;  // widened on loading
-    component.packed_parameters += static_cast<uint64_t>(location.tensor.elements());
-    const auto scales = static_cast<uint64_t>(shape[0] * models::ScalesPerRow(location, shape[1]));
-    component.packed_bytes += location.bytes() + scales * sizeof(float);
+    if (location.quantization != nullptr) forms.insert(models::FormName(*location.quantization));
   }
   component.quantization = absl::StrJoin(forms, ", ");
   component.dtype = types.size() == 1 ? *types.begin() : "mixed";
