@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -191,6 +190,13 @@ absl::StatusOr<WeightStorage> FastestStorage(std::span<const ComponentWeights> c
   }
   if (!fastest) return absl::InvalidArgumentError("the model fits in none of these storages");
   return *fastest;
+}
+
+std::optional<WeightStorage> SmallerStorage(std::span<const ComponentWeights> components, const FitQuery& query,
+                                            const FitDevice& device) {
+  constexpr WeightStorage kSmaller[] = {WeightStorage::kFp8, WeightStorage::kQ8_0};
+  const absl::StatusOr<WeightStorage> fastest = FastestStorage(components, query, device, kSmaller);
+  return fastest.ok() ? std::optional(*fastest) : std::nullopt;
 }
 
 std::string FitText(const MemoryFit& fit) {

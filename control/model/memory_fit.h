@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -89,6 +90,11 @@ absl::StatusOr<MemoryFit> ChooseFit(const FitNeeds& needs, const FitDevice& devi
 // Returns the first of these storages whose predicted step is the fastest. INVALID_ARGUMENT if nothing fits in any.
 absl::StatusOr<WeightStorage> FastestStorage(std::span<const ComponentWeights> components, FitQuery query,
                                              const FitDevice& device, std::span<const WeightStorage> storages);
+
+// Returns the storage to which a plain transformer can be quantized on loading (fp8 or Q8_0) so that its step is the
+// fastest; nothing if it fits in none.
+std::optional<WeightStorage> SmallerStorage(std::span<const ComponentWeights> components, const FitQuery& query,
+                                            const FitDevice& device);
 
 // Returns a sentence that says what stays, what waits and what is predicted: "the transformer stays on the device, …".
 std::string FitText(const MemoryFit& fit);

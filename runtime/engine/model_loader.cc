@@ -78,14 +78,11 @@ models::Offloaded OffloadedOf(control::Waiting waiting) {
 constexpr int kMostChoices = 8;
 constexpr double kSlowStepSeconds = 10;
 
-// Returns the storage to quantize a plain transformer to so that its step is the fastest; nothing if it fits in none.
+// Returns control::SmallerStorage; nothing if the transformer is quantized on loading already.
 std::optional<control::WeightStorage> SmallerStorage(const models::FamilyDescription& description,
                                                      const control::FitQuery& query, const control::FitDevice& device) {
-  constexpr control::WeightStorage kSmaller[] = {control::WeightStorage::kFp8, control::WeightStorage::kQ8_0};
   if (control::IsQuantizing(query.storage)) return std::nullopt;
-  const absl::StatusOr<control::WeightStorage> fastest =
-      control::FastestStorage(description.weights, query, device, kSmaller);
-  return fastest.ok() ? std::optional(*fastest) : std::nullopt;
+  return control::SmallerStorage(description.weights, query, device);
 }
 
 void BindNear(const at::Device& device) {

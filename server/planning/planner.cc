@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +13,7 @@
 #include "control/model/group_share.h"
 #include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
+#include "control/parameters/load_parameters.h"
 #include "control/parameters/placement.h"
 #include "server/workers/layout_choice.h"
 
@@ -19,8 +21,7 @@ namespace tessera::server {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
-constexpr int64_t kPromptCacheBytes = int64_t{256} << 20;  // the default
-constexpr int kWarmupSteps = 1;                            // for layouts with patches, like xDiT's default
+constexpr int kWarmupSteps = 1;  // for layouts with patches, like xDiT's default
 
 absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& request) {
   Plan plan = {.layout = layout, .time = {}, .weights = {}};
@@ -108,25 +109,24 @@ absl::StatusOr<std::vector<LinkFit>> FitsOf(const control::ModelDescription& mod
   const control::GroupShare share = control::ShareOf({}, control::DeviceKind::kCuda, work.dtype);
   control::FitQuery query = {.storage = weights,
                              .element_bytes = share.element_bytes,
-                             .cached_bytes = kPromptCacheBytes,
+                             .cached_bytes = static_cast<int64_t>(control::LoadParameters().prompt_cache_bytes),
                              .step_bytes = control::StepBytes(model.cost, image, /*images=*/1, share),
                              .decode_bytes = control::DecodeBytes(model.cost, image, share)};
   control::FitDevice device = {.free_bytes =
                                    static_cast<int64_t>(device_bytes - std::min(device_bytes, control::kDriverBytes))};
+  absl::StatusOr<control::MemoryFit> fit = control::ChooseFit(control::NeedsOf(model.weights, query), device);
+  if (!fit.ok()) {
+    device.link_bytes_per_second = kMemoryLinks[0];
+    const std::optional<control::WeightStorage> smaller = control::SmallerStorage(model.weights, query, device);
+    return absl::ResourceExhaustedError(absl::StrCat(
+        fit.status().message(), smaller ? absl::StrCat("; it fits with --weights ", base::EnumName(*smaller)) : ""));
+  }
   std::vector<LinkFit> fits;
   for (const double rate : kMemoryLinks) {
     device.link_bytes_per_second = rate;
-    absl::StatusOr<control::MemoryFit> fit = control::ChooseFit(control::NeedsOf(model.weights, query), device);
-    if (!fit.ok()) {
-      constexpr control::WeightStorage kSmaller[] = {control::WeightStorage::kFp8, control::WeightStorage::kQ8_0};
-      const absl::StatusOr<control::WeightStorage> smaller =
-          control::FastestStorage(model.weights, query, device, kSmaller);
-      return absl::ResourceExhaustedError(
-          absl::StrCat(fit.status().message(),
-                       smaller.ok() ? absl::StrCat("; it fits with --weights ", base::EnumName(*smaller)) : ""));
-    }
+    control::PredictTimes(device, query.step_flops, *fit);
     fit->compute_seconds = compute_seconds;
-    fits.push_back({.bytes_per_second = rate, .fit = *std::move(fit)});
+    fits.push_back({.bytes_per_second = rate, .fit = *fit});
   }
   return fits;
 }
