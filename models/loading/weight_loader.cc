@@ -19,6 +19,7 @@
 #include "kernels/cpu/widen.h"
 #include "kernels/quantized/quant_rows.h"
 #include "models/loading/eight_bits.h"
+#include "models/loading/waiting_memory.h"
 #include "models/precision.h"
 #include "models/weights/load_meter.h"
 #include "models/weights/read_ahead.h"
@@ -456,17 +457,6 @@ c10::Event EventOn(at::Device device) {
   return event;
 }
 
-// Returns a buffer that the device reads directly, or one in pageable memory if no more memory can be pinned.
-at::Tensor ReadBuffer(int64_t bytes, at::Device device) {
-  if (!device.is_cpu()) {
-    try {
-      return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
-    } catch (const c10::Error&) {  // the memory that can be pinned is limited
-    }
-  }
-  return at::empty({bytes}, at::kByte);
-}
-
 uint64_t BytesOf(const ReadTurn& turn) {
   int64_t bytes = 0;
   for (const FileRead& read : turn) bytes += read.rows * read.row_bytes;
@@ -478,10 +468,12 @@ absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target, const
   RETURN_IF_ERROR(PlaceScales(folder, target));
   const LoadTurns turns = TurnsOfLoad(folder, target).Take();
   const at::Device device = target.device;
+  WaitingMemory pinned;
   std::vector<at::Tensor> buffers;
   std::vector<std::span<std::byte>> memory;
   for (size_t i = 0; i < kBuffers; ++i) {
-    buffers.push_back(ReadBuffer(turns.buffer_bytes, device));
+    buffers.push_back(device.is_cpu() ? at::empty({turns.buffer_bytes}, at::kByte)
+                                      : pinned.Allocate({turns.buffer_bytes}, at::kByte));
     memory.emplace_back(static_cast<std::byte*>(buffers[i].data_ptr()), static_cast<size_t>(turns.buffer_bytes));
   }
   ReadAhead reads(folder, turns.reads, memory);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/loading/waiting_memory.h"
 #include "runtime/device/mark.h"
 
 namespace tessera::runtime {
@@ -33,7 +34,7 @@ double Rate(double amount, double seconds) { return seconds > 0 ? amount / secon
 DeviceRates MeasureDeviceRates(at::Device device, at::ScalarType dtype) {
   DeviceRates rates;
   {
-    const at::Tensor host = at::zeros({kCopiedBytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+    const at::Tensor host = models::WaitingMemory().Allocate({kCopiedBytes}, at::kByte).zero_();
     const at::Tensor there = at::empty({kCopiedBytes}, at::TensorOptions(at::kByte).device(device));
     const double seconds = FastestOf(device, [&] { there.copy_(host, /*non_blocking=*/true); });
     rates.copied_bytes_second = Rate(static_cast<double>(kCopiedBytes), seconds);

@@ -7,7 +7,7 @@ namespace tessera::runtime {
 
 // Rates of a device with memory of its own; 0 where its clock shows none.
 struct DeviceRates {
-  double copied_bytes_second = 0;  // from pinned memory
+  double copied_bytes_second = 0;  // from memory like that in which weights wait
   double product_flops = 0;        // operations per second of a large product
 };
 

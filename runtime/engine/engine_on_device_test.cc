@@ -281,6 +281,14 @@ TEST_F(EngineOnDeviceTest, AsMuchWaitsAsTheMemoryOfTheDeviceRequires) {
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_EQ(*made, *expected) << size;
   }
+  // Weights wait in pageable memory where no more can be pinned.
+  SizePretendDevice(least);
+  LimitPretendPinnedMemory(int64_t{1} << 20);
+  ASSERT_EQ(load(control::Offload::kAuto), absl::OkStatus());
+  const absl::StatusOr<std::vector<uint8_t>> pageable = make();
+  LimitPretendPinnedMemory(std::numeric_limits<int64_t>::max());
+  ASSERT_TRUE(pageable.ok()) << pageable.status();
+  EXPECT_EQ(*pageable, *expected);
   // A limit counts like a smaller device, with what is for the driver.
   SizePretendDevice(int64_t{8} << 30);
   const auto limited = [&](int64_t mebibytes) {
