@@ -22,6 +22,7 @@ struct GroupProgress {
   // loading.
   double loaded = 0;
 
+  bool is_ready() const { return state == GroupState::kReady; }  // the model is loaded and warm
   // Whether this is the progress of a group that will serve sooner than `other`.
   bool IsAheadOf(const GroupProgress& other) const {
     constexpr std::array<int, kGroupStates.size()> kOrder = {4, 5, 3, 6, 0, 2, 1};

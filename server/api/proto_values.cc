@@ -157,7 +157,7 @@ v1::Model ToProto(const ServedModel& model) {
   const control::ModelDescription& description = *model.description;
   message.set_id(model.id);
   message.mutable_aliases()->Add(model.aliases.begin(), model.aliases.end());
-  message.set_ready(model.ready);
+  message.set_ready(model.progress.is_ready());
   message.set_state(std::string(GroupStateName(model.progress.state)));
   message.set_loaded(model.progress.loaded);
   message.set_pipeline(description.pipeline);

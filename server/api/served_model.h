@@ -45,7 +45,6 @@ struct ServedModel {
   // Never null. Shared, because every request copies the list of models.
   std::shared_ptr<const control::ModelDescription> description = NoDescription();
   absl::Time added = absl::UnixEpoch();
-  bool ready = false;      // a group has it loaded and warm
   GroupProgress progress;  // of its group that is furthest ahead
   // The reason why the model cannot currently be read; its description is then empty and requests for it get this
   // error. OK for a readable model.

@@ -329,7 +329,6 @@ std::vector<ServedModel> DurableImageService::ListModels() {
     models.push_back(*model);
     models.back().answers_to_openai_names = options_.openai_names && models.size() == 1;
     models.back().progress = fleet_->ProgressOf(lock, model->id);
-    models.back().ready = models.back().progress.state == GroupState::kReady;
     models.back().adapters = storage_.adapters->Of(model->id);
   }
   return models;
@@ -373,7 +372,7 @@ absl::Status DurableImageService::Ready() {
   if (options_.ready_when_durable) return absl::OkStatus();
   const Lock lock = monitor_.Acquire();
   for (const ServedModels::Model& model : models_.all()) {
-    if (fleet_->IsReady(lock, model->id)) continue;
+    if (fleet_->ProgressOf(lock, model->id).is_ready()) continue;
     return absl::UnavailableError(absl::StrCat("no group of model ", model->id, " is ready"));
   }
   return absl::OkStatus();

@@ -190,13 +190,6 @@ std::vector<GroupInfo> GroupFleet::Infos(const Lock&) const {
   return infos;
 }
 
-bool GroupFleet::IsReady(const Lock&, const std::string& model) const {
-  return std::ranges::any_of(replicas_, [&](const Replica& replica) {
-    return replica.group.model_name == model && !replica.draining && replica.runner != nullptr &&
-           replica.runner->is_ready();
-  });
-}
-
 GroupProgress GroupFleet::ProgressOf(const Lock&, const std::string& model) const {
   std::optional<GroupProgress> first;
   for (const Replica& replica : replicas_) {

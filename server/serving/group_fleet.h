@@ -49,7 +49,6 @@ class GroupFleet final : public ServingGroups {
   int64_t serving(const Lock& lock) const;                  // replicas that are not drained by DrainOthers
   std::vector<std::string> Models(const Lock& lock) const;  // of every group that ever was
   std::vector<GroupInfo> Infos(const Lock& lock) const;
-  bool IsReady(const Lock& lock, const std::string& model) const;  // a group of it is
   // Of the model's group that is furthest ahead.
   GroupProgress ProgressOf(const Lock& lock, const std::string& model) const;
   // One step on every group, as ImageService::Probe.

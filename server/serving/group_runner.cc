@@ -119,11 +119,6 @@ GroupInfo GroupRunner::Info() const {
           .device_memories = session_.DeviceMemories()};
 }
 
-bool GroupRunner::is_ready() const {
-  const std::lock_guard lock(mutex_);
-  return State() == GroupState::kReady;
-}
-
 void GroupRunner::Replace(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (state_ == GroupState::kReady && session_.End(reason)) replaced_ = true;

@@ -37,7 +37,6 @@ class GroupRunner final {
 
   GroupInfo Info() const;
   GroupProgress Progress() const;
-  bool is_ready() const;
   // Returns the layout of the options; after the guard has stopped that layout, the layout of one rank.
   parallel::Layout layout() const { return session_.layout(); }
   // Returns Loaded::contents of the served model.

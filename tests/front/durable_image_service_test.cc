@@ -526,7 +526,7 @@ TEST_F(DurableImageServiceTest, IsReadyOnceAGroupHasItsModel) {
   WaitForEnd(Submit(Request(1)));
   EXPECT_EQ(service_->Ready(), absl::OkStatus());
   EXPECT_EQ(service_->Probe(), absl::OkStatus());
-  EXPECT_TRUE(service_->ListModels()[0].ready);
+  EXPECT_TRUE(service_->ListModels()[0].progress.is_ready());
 }
 
 TEST_F(DurableImageServiceTest, ListsAModelThatIsLoadingWithItsProgress) {
@@ -534,7 +534,7 @@ TEST_F(DurableImageServiceTest, ListsAModelThatIsLoadingWithItsProgress) {
   const auto progress = [&] { return service_->ListModels()[0].progress; };
   WaitUntil("half of the model is read", [&] { return progress().loaded == 0.5; });
   EXPECT_EQ(progress().state, server::GroupState::kLoading);
-  EXPECT_FALSE(service_->ListModels()[0].ready);
+  EXPECT_FALSE(service_->ListModels()[0].progress.is_ready());
   EXPECT_EQ(service_->Info().groups[0].loaded, 0.5);
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
   const std::string job = Submit(Request(1));

@@ -120,7 +120,7 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreWhenItsOwnerHearsOfItsDeath) {
   owner_.GiveTask();
   Start("step1-of-x=die");
   ASSERT_TRUE(owner_.WaitForDeath());
-  EXPECT_FALSE(runner_->is_ready());
+  EXPECT_FALSE(runner_->Progress().is_ready());
   EXPECT_EQ(runner_->Info().state, server::GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }
@@ -129,11 +129,11 @@ TEST_F(GroupRunnerTest, IsNotReadyAnyMoreOnceItsWorkersAreKnownToBeDeadWhateverI
   Start("");
   ASSERT_TRUE(owner_.WaitForReady());
   ASSERT_TRUE(owner_.WaitForIdle());
-  EXPECT_TRUE(runner_->is_ready());
+  EXPECT_TRUE(runner_->Progress().is_ready());
   const std::vector<pid_t> workers = ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_.path());
   ASSERT_EQ(workers.size(), 1u);
   kill(workers[0], SIGKILL);
-  WaitUntil("a runner that is not ready", [&] { return !runner_->is_ready(); });
+  WaitUntil("a runner that is not ready", [&] { return !runner_->Progress().is_ready(); });
   EXPECT_EQ(runner_->Info().state, server::GroupState::kRestarting);
   EXPECT_EQ(runner_->Probe(kSoon).code(), absl::StatusCode::kUnavailable);
 }

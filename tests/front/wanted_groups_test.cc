@@ -69,7 +69,7 @@ class WantedGroupsTest : public FakeWorkerTest {
     wanted_->Start(*jobs_, *outcomes_);
   }
   bool WaitUntilReady(const std::string& model) {
-    return WaitUntil("a group of the model is ready", [&] { return fleet_->IsReady(monitor_.Acquire(), model); });
+    return WaitUntil("a group of the model is ready", [&] { return fleet_->ProgressOf(monitor_.Acquire(), model).is_ready(); });
   }
   // Returns the installed groups.
   std::vector<server::GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }
@@ -142,7 +142,7 @@ TEST_F(WantedGroupsTest, WhoseDeviceNeverWorksAreRefusedAndTriedAgainAndAgain) {
     return refused.state == server::GroupState::kRefused;
   }));
   EXPECT_EQ(refused.reason, "device 'cpu' is not available");
-  EXPECT_FALSE(fleet_->IsReady(monitor_.Acquire(), "m"));
+  EXPECT_FALSE(fleet_->ProgressOf(monitor_.Acquire(), "m").is_ready());
   EXPECT_EQ(Answer("m"), absl::OkStatus()) << "its model can be read";
   const Lock lock = monitor_.Acquire();
   EXPECT_EQ(monitor_.scheduler(lock).capacity().CheckFits({.model = "m", .height = 16, .width = 16}).code(),

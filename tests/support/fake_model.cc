@@ -10,7 +10,7 @@ namespace tessera {
 server::ServedModel FakeModel(const std::string& id) {
   server::ServedModel model;
   model.id = id;
-  model.ready = true;
+  model.progress = {.state = server::GroupState::kReady, .loaded = 1};
   control::ModelDescription description;
   description.pipeline = "FakePipeline";
   description.family = "fake";
