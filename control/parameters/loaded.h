@@ -37,17 +37,21 @@ struct Loaded {
   // Absent if the rank computes in host memory or the device does not report it.
   std::optional<MemoryBudget> memory_budget;
   std::optional<DeviceMemory> device_memory;  // absent in the same cases
-  // SHA-256 of all bytes of the model's files, 64 hexadecimal digits. Empty if another rank of the group reads the same
-  // files, or if the model is loaded for training.
-  std::string contents;
 };
 
 constexpr auto FieldsOf(const Loaded*) {
   using base::Field;
   using L = Loaded;
   return std::tuple(Field("seconds", &L::seconds), Field("weight_bytes", &L::weight_bytes),
-                    Field("memory_budget", &L::memory_budget), Field("device_memory", &L::device_memory),
-                    Field("contents", &L::contents));
+                    Field("memory_budget", &L::memory_budget), Field("device_memory", &L::device_memory));
 }
+
+struct ModelDigest {
+  // SHA-256 of all bytes of the model's files, 64 hexadecimal digits. Empty if another rank of the group reads the same
+  // files, or if the model is loaded for training.
+  std::string contents;
+};
+
+constexpr auto FieldsOf(const ModelDigest*) { return std::tuple(base::Field("contents", &ModelDigest::contents)); }
 
 }  // namespace tessera::control

@@ -18,6 +18,7 @@ struct ComponentFiles;
 struct Decoded;
 struct DescribeModel;
 struct DeviceIdentity;
+struct DigestModel;
 struct EncodePrompts;
 struct EvaluateTraining;
 struct ExportTraining;
@@ -28,6 +29,7 @@ struct LatentValues;
 struct LoadParameters;
 struct Loaded;
 struct ModelDescription;
+struct ModelDigest;
 struct PrepareSamples;
 struct SamplesPrepared;
 struct SaveTraining;
@@ -66,6 +68,10 @@ class CommandHandler {
   // Loads a model. At most one is held: an earlier one is dropped first, with its jobs. RESOURCE_EXHAUSTED, and no
   // other error, means that the device or its memory is not available.
   virtual absl::StatusOr<Loaded> Load(const LoadParameters& parameters) = 0;
+
+  // Returns the digest of the loaded model's files, which are read while other commands are executed. ABORTED if a file
+  // was written or replaced since the model was loaded; FAILED_PRECONDITION if none is.
+  virtual absl::StatusOr<ModelDigest> Digest();
 
   // `job` is new and not 0. After an error the job does not exist.
   virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
@@ -127,6 +133,10 @@ auto Answer(CommandHandler& handler, const Command& command) {
 template <std::same_as<IdentifyDevice> Command>
 auto Answer(CommandHandler& handler, const Command& command) {
   return handler.Identify(command.device);
+}
+template <std::same_as<DigestModel> Command>
+auto Answer(CommandHandler& handler, const Command&) {
+  return handler.Digest();
 }
 template <std::same_as<EncodePrompts> Command>
 absl::StatusOr<typename Command::Reply> Answer(CommandHandler& handler, const Command& command) {

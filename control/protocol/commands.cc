@@ -70,6 +70,8 @@ absl::Status CheckRules(const ExportTraining& command) {
 
 // A worker that does not define a command answers so.
 absl::StatusOr<DeviceIdentity> CommandHandler::Identify(const std::string&) { return DeviceIdentity(); }
+
+absl::StatusOr<ModelDigest> CommandHandler::Digest() { return ModelDigest(); }
 absl::StatusOr<int32_t> CommandHandler::EncodePrompts(absl::Span<const JobParameters>) { return 0; }
 absl::StatusOr<TrainingStarted> CommandHandler::StartTraining(const TrainingStart&) { return DoesNotTrain(); }
 absl::StatusOr<SamplesPrepared> CommandHandler::PrepareSamples(int64_t) { return DoesNotTrain(); }

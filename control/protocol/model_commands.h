@@ -44,7 +44,14 @@ struct LoadModel {
 };
 constexpr auto FieldsOf(const LoadModel*) { return std::tuple(base::Inline(&LoadModel::parameters)); }
 
-using ModelCommands = std::tuple<DescribeModel, IdentifyDevice, LoadModel>;
+// Waits until the worker has read all files of the loaded model for their digest.
+struct DigestModel {
+  using Reply = ModelDigest;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const DigestModel*) { return std::tuple(); }
+
+using ModelCommands = std::tuple<DescribeModel, IdentifyDevice, LoadModel, DigestModel>;
 template <CommandOf<ModelCommands> Command>
 inline constexpr uint32_t kCommandNumber<Command> = kCommandIndex<Command, ModelCommands>;
 

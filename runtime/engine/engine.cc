@@ -60,6 +60,13 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
       parameters.training);
 }
 
+absl::StatusOr<control::ModelDigest> Engine::Digest() {
+  if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
+  if (model_->contents == nullptr) return control::ModelDigest();
+  ASSIGN_OR_RETURN(std::string contents, model_->contents->Finish());
+  return control::ModelDigest{.contents = std::move(contents)};
+}
+
 absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control::JobParameters& parameters) {
   const Trainer* const trainer = training_ == nullptr ? nullptr : &training_->trainer();
   return guard_.Run([&] { return jobs_.Start(job, parameters, trainer); });

@@ -31,6 +31,7 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);  // without components elsewhere
   absl::StatusOr<control::DeviceIdentity> Identify(const std::string& device) override;
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
+  absl::StatusOr<control::ModelDigest> Digest() override;
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
   absl::StatusOr<control::Stepping> Step(absl::Span<const uint64_t> jobs) override;

@@ -37,7 +37,6 @@
 #include "runtime/device/copy_rate.h"
 #include "runtime/device/device.h"
 #include "runtime/device/numa_binding.h"
-#include "runtime/engine/loaded_contents.h"
 #include "runtime/engine/model_info.h"
 
 namespace tessera::runtime {
@@ -364,10 +363,10 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                                                                models::FamilyDescription description,
                                                                const control::LoadParameters& parameters,
                                                                const FittedModel& fitted) const {
-  std::optional<LoadedContents> contents;
+  std::unique_ptr<LoadedContents> contents;
   if (!parameters.training) {
     ASSIGN_OR_RETURN(control::ModelDescription described, Describe(parameters.model, parameters.files));
-    contents.emplace(folder, std::move(described), ranks_->groups().control);
+    contents = std::make_unique<LoadedContents>(folder, std::move(described), ranks_->groups().control);
   }
   auto model = std::make_unique<LoadedModel>(LoadedModel{.parameters = parameters,
                                                          .folder = folder,
@@ -400,9 +399,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                                               .encodes_prompts = model->encodes_prompts,
                                               .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
   meter->Finish();
-  if (contents) {
-    ASSIGN_OR_RETURN(model->loaded.contents, contents->Finish());
-  }
+  model->contents = std::move(contents);
   const int64_t weights = model->family->weight_bytes();
   model->loaded.weight_bytes = static_cast<uint64_t>(weights);
   model->loaded.memory_budget =

@@ -23,6 +23,7 @@
 #include "runtime/denoising/step_recorder.h"
 #include "runtime/engine/guard.h"
 #include "runtime/engine/joined_ranks.h"
+#include "runtime/engine/loaded_contents.h"
 #include "runtime/group/worker_rank.h"
 #include "runtime/samplers/sampler_config.h"
 
@@ -44,6 +45,7 @@ struct LoadedModel {
   std::unique_ptr<StepRecorder> recorder;  // null: what blocks compute is not kept
   std::unique_ptr<models::Family> family;
   control::Loaded loaded;
+  std::unique_ptr<LoadedContents> contents;  // null if the model is loaded for training
 };
 
 // Returns the memory of a device; nothing if the device does not report it.

@@ -201,7 +201,7 @@ class FakeHandler final : public control::CommandHandler {
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
     ReportLoad(kWeightBytes);
     loaded.device_memory = DeviceMemory();
-    loaded.contents = base::ReadSmallFile(script_.Text("contents"), 64).value_or("");
+    contents_ = base::ReadSmallFile(script_.Text("contents"), 64).value_or("");
     if (on_device_ && script_.Has("memory")) {
       const auto most = static_cast<uint64_t>(script_.Number("memory"));
       const auto free = script_.Has("memory-free") ? static_cast<uint64_t>(script_.Number("memory-free")) : most;
@@ -209,6 +209,8 @@ class FakeHandler final : public control::CommandHandler {
     }
     return loaded;
   }
+
+  absl::StatusOr<control::ModelDigest> Digest() override { return control::ModelDigest{.contents = contents_}; }
 
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override {
     RETURN_IF_ERROR(Obey("start", parameters.prompt));
@@ -430,6 +432,7 @@ class FakeHandler final : public control::CommandHandler {
   const bool sends_results_;
   const std::shared_ptr<parallel::HostSegment> segment_;
   const int rank_;
+  std::string contents_;  // digest of the weights that it has loaded
   std::map<uint64_t, Job> jobs_;
   int64_t started_jobs_ = 0;
   uintmax_t permitted_steps_ = 0;

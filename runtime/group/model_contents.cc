@@ -25,7 +25,7 @@ constexpr size_t kMaxFileBytes = size_t{256} << 20;  // of files that are read a
 constexpr size_t kBufferBytes = size_t{4} << 20;
 
 // Adds the files' names and headers and the bytes of all tensors.
-absl::Status AddWeights(const models::WeightFolder& weights, const std::function<void()>& progress,
+absl::Status AddWeights(const models::WeightFolder& weights, const std::function<absl::Status()>& progress,
                         base::Sha256& digest) {
   weights.AddToDigest(digest);
   std::string buffer;
@@ -35,7 +35,7 @@ absl::Status AddWeights(const models::WeightFolder& weights, const std::function
       buffer.resize(std::min<uint64_t>(kBufferBytes, bytes - offset));
       RETURN_IF_ERROR(weights.Read(location, offset, std::as_writable_bytes(std::span(buffer))));
       digest.Update(buffer);
-      progress();
+      RETURN_IF_ERROR(progress());
     }
   }
   return absl::OkStatus();
@@ -49,7 +49,7 @@ bool IsLargeWeights(const std::string& path) {
 }
 
 absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const control::ModelComponent& component,
-                                     const std::function<void()>& progress) {
+                                     const std::function<absl::Status()>& progress) {
   ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(component.name));
   base::Sha256 digest;
   // A component in a single file is its weights alone.
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
 
 absl::StatusOr<ModelContents> DigestContents(const models::ModelFolder& folder,
                                              const control::ModelDescription& description,
-                                             const std::function<void()>& progress) {
+                                             const std::function<absl::Status()>& progress) {
   base::Sha256 model, autoencoder, text;
   model.UpdatePart(description.digest);
   text.UpdatePart(description.digest);

@@ -22,9 +22,9 @@ struct ModelContents {
 };
 
 // Reads every weight file completely, each component on a separate thread, and calls `progress` on these threads every
-// few megabytes. `description` is of that folder. Errors name the file.
+// few megabytes; an error that it returns ends the reading. `description` is of that folder. Errors name the file.
 absl::StatusOr<ModelContents> DigestContents(const models::ModelFolder& folder,
                                              const control::ModelDescription& description,
-                                             const std::function<void()>& progress);
+                                             const std::function<absl::Status()>& progress);
 
 }  // namespace tessera::runtime

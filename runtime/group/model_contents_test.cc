@@ -39,7 +39,8 @@ class ModelContentsTest : public ::testing::Test {
     description.components = {{.name = "transformer",
                                .role = control::ComponentRole::kTransformer,
                                .files = {"diffusion_pytorch_model.safetensors"}}};
-    const absl::StatusOr<ModelContents> contents = DigestContents(*folder, description, [] {});
+    const absl::StatusOr<ModelContents> contents =
+        DigestContents(*folder, description, [] { return absl::OkStatus(); });
     return contents.ok() ? contents->model : std::string(contents.status().message());
   }
 

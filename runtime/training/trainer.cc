@@ -123,7 +123,11 @@ absl::StatusOr<SetAside> PrepareOutput(const std::string& output, const std::str
 absl::StatusOr<ModelContents> ContentsOf(const TrainedModel& model) {
   parallel::Communicator& all = model.groups.all;
   absl::StatusOr<ModelContents> contents = absl::UnknownError("read by the first rank");
-  if (all.rank() == 0) contents = DigestContents(model.folder, model.description, SignOfLife);
+  const auto beat = [] {
+    SignOfLife();
+    return absl::OkStatus();
+  };
+  if (all.rank() == 0) contents = DigestContents(model.folder, model.description, beat);
   RETURN_IF_ERROR(Agree(all.rank() == 0 ? contents.status() : absl::OkStatus(), all));
   ModelContents shared;
   for (std::string ModelContents::*const digest :

@@ -126,13 +126,14 @@ absl::Status GroupSession::Load() {
   const absl::Duration began = base::SteadyNow();
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
   ASSIGN_OR_RETURN(const control::Loaded loaded, group->Load(options_.load));
-  RETURN_IF_ERROR(AcceptContents(loaded.contents));
   device_memory_ = loaded.memory_budget;
   if (absl::Status warm = MakeProbePicture(); !warm.ok()) {
     if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
     return absl::Status(warm.code(), absl::StrCat("its first picture failed: ", warm.message()));
   }
   RETURN_IF_ERROR(MakeWarmupSteps());
+  ASSIGN_OR_RETURN(const std::string digest, group->Digest());
+  RETURN_IF_ERROR(AcceptContents(digest));
   {
     const std::lock_guard lock(mutex_);
     times_.reload = base::SteadyNow() - began;

@@ -380,12 +380,25 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
     loaded->weight_bytes += answers[rank]->weight_bytes;
     loaded->seconds = std::max(loaded->seconds, answers[rank]->seconds);
     loaded->memory_budget = Least(loaded->memory_budget, answers[rank]->memory_budget);
-    if (answers[rank]->contents.empty() || answers[rank]->contents == loaded->contents) continue;
-    return absl::FailedPreconditionError(absl::StrCat("the files of ", base::Quote(parameters.model),
-                                                      " differ between the machines of rank 0 and rank ", rank,
-                                                      "; every machine must have the same ones"));
   }
   return loaded;
+}
+
+absl::StatusOr<std::string> WorkerGroup::Digest() {
+  const uint64_t sequence =
+      SendToAll([](control::WorkerClient& client, int) { return client.Send(control::DigestModel()); });
+  Answers<control::ModelDigest> answers;
+  const absl::StatusOr<control::ModelDigest> digest =
+      WaitForAll({.idle = options_.progress.loading}, answers,
+                 [&](control::WorkerClient& client) { return client.Wait<control::DigestModel>(sequence); });
+  if (!digest.ok()) return digest.status();
+  for (size_t rank = 1; rank < answers.size(); ++rank) {
+    if (answers[rank]->contents.empty() || answers[rank]->contents == digest->contents) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model's files differ between the machines of rank 0 and rank ", rank,
+                     "; every machine must have the same ones"));
+  }
+  return digest->contents;
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendStartJob(uint64_t job, const control::JobParameters& parameters) {

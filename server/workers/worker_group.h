@@ -110,6 +110,9 @@ class WorkerGroup final : public StepWorkers {
   // The requested threads are shared by all ranks; DeviceOfRank assigns the devices. The result counts the weights of
   // all ranks and has the memory budget of the rank with the smallest one.
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
+  // Returns ModelDigest::contents of the loaded model. The workers compute it while they do other work, so that it is
+  // best called after the first image. FAILED_PRECONDITION if the files of two machines differ.
+  absl::StatusOr<std::string> Digest();
   absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) override;
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;

@@ -183,6 +183,7 @@ class Generation {
     }
     if (!picture.ok()) return At(Stage::kJob, picture.status());
     trace_.OnDecoded();
+    RETURN_IF_ERROR(At(Stage::kModel, Digest()));
 
     ASSIGN_OR_RETURN(
         std::string text,
@@ -209,11 +210,19 @@ class Generation {
     trace_.OnState("loading");
     ASSIGN_OR_RETURN(control::Loaded loaded, session_->Load(placement_));
     trace_.OnState("ready");
-    if (!weights_.empty() && loaded.contents != weights_) {
+    is_digested_ = false;
+    return loaded;
+  }
+
+  // Called after the first image that the loaded weights have made.
+  absl::Status Digest() {
+    if (std::exchange(is_digested_, true)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::string weights, session_->Digest());
+    if (!weights_.empty() && weights != weights_) {
       return absl::FailedPreconditionError("the model's files were replaced after the earlier images were made");
     }
-    weights_ = loaded.contents;
-    return loaded;
+    weights_ = weights;
+    return absl::OkStatus();
   }
 
   // Called after the guard has stopped a job: revokes the layout's certificate and continues with one rank.
@@ -238,7 +247,8 @@ class Generation {
   control::LoadParameters placement_;
   control::ModelDescription description_;
   LayoutStanding standing_;
-  std::string weights_;  // digest of the loaded weights
+  std::string weights_;  // digest of the loaded weights, once is_digested_
+  bool is_digested_ = false;
   GenerationTrace trace_;
   PictureFiles pictures_;
   std::string picture_key_;  // empty: the images are made without pictures

@@ -108,10 +108,6 @@ class Replay {
     LayoutStanding standing;
     ASSIGN_OR_RETURN(control::Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
     reporter_->OnLoaded(LoadedOn(standing, description, placement, loaded));
-    if (!SameDigest(metadata->weights_digest, loaded.contents)) {
-      reporter_->OnWarning(absl::StrCat("the image was made with weights of digest ", metadata->weights_digest,
-                                        ", these have ", loaded.contents));
-    }
     WorkerSession::Listener listener;
     int32_t steps = 0;
     listener.started = [&](const control::JobStarted& started) {
@@ -120,6 +116,11 @@ class Replay {
     };
     listener.stepped = [&](const control::Stepped& stepped) { reporter_->OnStep(0, steps, stepped); };
     ASSIGN_OR_RETURN(WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(job, listener)));
+    ASSIGN_OR_RETURN(const std::string weights, At(Stage::kModel, session_->Digest()));
+    if (!SameDigest(metadata->weights_digest, weights)) {
+      reporter_->OnWarning(absl::StrCat("the image was made with weights of digest ", metadata->weights_digest,
+                                        ", these have ", weights));
+    }
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
 
@@ -129,7 +130,7 @@ class Replay {
                                                                         .model = description,
                                                                         .placement = placement,
                                                                         .layout = standing.layout,
-                                                                        .weights = loaded.contents,
+                                                                        .weights = weights,
                                                                         .picture_key = picture_key_});
     ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(made_again)));
     ASSIGN_OR_RETURN(std::string again_bytes,

@@ -185,6 +185,12 @@ absl::StatusOr<control::Loaded> WorkerSession::Load(const control::LoadParameter
   return loaded;
 }
 
+absl::StatusOr<std::string> WorkerSession::Digest() {
+  absl::StatusOr<std::string> digest = group_->Digest();
+  if (!digest.ok()) return Explain(digest.status(), "the digest of the model was being computed");
+  return digest;
+}
+
 absl::StatusOr<WorkerSession::Picture> WorkerSession::MakeImage(const control::JobParameters& parameters,
                                                                 const Listener& listener) {
   ASSIGN_OR_RETURN(std::vector<Picture> pictures, MakeImages({&parameters, 1}, listener));

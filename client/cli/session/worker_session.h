@@ -46,6 +46,7 @@ class WorkerSession {
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model, const control::ComponentFiles& files);
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
+  absl::StatusOr<std::string> Digest();  // see WorkerGroup
 
   // Callbacks while an image is generated. Any may be empty.
   struct Listener {
