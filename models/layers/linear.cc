@@ -70,21 +70,22 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
 }
 
 at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
-  if (weight_->rows.empty()) return kernels::LinearProduct(x, On(x.device(), weight_->values), bias);
+  if (weight_->rows.empty()) return kernels::LinearProduct(x, On(x.device(), weight_->Values()), bias);
   std::vector<at::Tensor> parts;
   at::Tensor codes, scales;  // of x, once for all parts
   if (std::ranges::any_of(weight_->rows, &WeightRows::quantizes_input)) {
     std::tie(codes, scales) = kernels::QuantizeActivations(x);
   }
   const auto multiply = [&](const WeightRows& rows, const std::optional<at::Tensor>& own_bias) {
-    if (!rows.form) return kernels::LinearProduct(x, On(x.device(), rows.values), own_bias);
+    if (!rows.form) return kernels::LinearProduct(x, On(x.device(), rows.Values()), own_bias);
     const kernels::QuantWeight weight = QuantWeightOf(rows, x.device());
     return rows.quantizes_input ? kernels::Fp8Product(codes, scales, weight, own_bias, x.scalar_type())
                                 : kernels::QuantProduct(x, weight, own_bias);
   };
   int64_t begin = 0;
   for (const WeightRows& rows : weight_->rows) {
-    const int64_t count = rows.form || rows.values.dim() == 2 ? rows.values.size(0) : rows.values.size(1);
+    const at::Tensor& values = rows.Values();
+    const int64_t count = rows.form || values.dim() == 2 ? values.size(0) : values.size(1);
     std::optional<at::Tensor> own_bias;
     if (bias) own_bias = bias->narrow(0, begin, count);
     parts.push_back(multiply(rows, own_bias));
@@ -192,7 +193,7 @@ at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardC
     return kernels::GeluTanh(Forward(x, context));
   }
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
-  return kernels::LinearGeluTanh(input, On(input.device(), weight_->values), bias_);
+  return kernels::LinearGeluTanh(input, On(input.device(), weight_->Values()), bias_);
 }
 
 }  // namespace tessera::models

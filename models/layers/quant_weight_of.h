@@ -16,7 +16,7 @@ inline at::Tensor On(at::Device device, const at::Tensor& values) {
 // `rows` are quantized.
 inline kernels::QuantWeight QuantWeightOf(const WeightRows& rows, at::Device device) {
   return {.type = rows.form->type,
-          .values = On(device, rows.values),
+          .values = On(device, rows.Values()),
           .scales = On(device, rows.scales),
           .table = On(device, rows.table),
           .in = rows.in,

@@ -23,6 +23,7 @@
 #include "models/loading/swapped_weights.h"
 #include "models/loading/weight_loader.h"
 #include "models/loading/weight_memory.h"
+#include "models/weights/load_meter.h"
 #include "models/weights/model_folder.h"
 
 namespace tessera::models {
@@ -148,9 +149,15 @@ class Component {
     return weights;
   }
 
+  // Whether products may be read when they are used first. A component that is loaded while a job runs is used at once.
+  bool Defers() const {
+    return device_.is_cpu() && !for_training_ && folder_.meter() != nullptr && !folder_.meter()->is_finished();
+  }
+
   absl::Status Load() {
-    const absl::StatusOr<WeightFolder> weights = Weights();
-    if (!weights.ok()) return weights.status();
+    absl::StatusOr<WeightFolder> opened = Weights();
+    if (!opened.ok()) return opened.status();
+    const auto weights = std::make_shared<const WeightFolder>(*std::move(opened));
     const WeightPages pages;
     // Weights that are brought are written to after loading, outside the inference mode in which they may be loaded.
     std::optional<c10::InferenceMode> ordinary;
@@ -167,7 +174,9 @@ class Component {
       return absl::OkStatus();
     }
     bytes_ = table.bytes();
-    if (absl::Status loaded = LoadWeights(*weights, table, name_, folder_.meter().get()); !loaded.ok()) return loaded;
+    const absl::Status loaded = Defers() ? LoadDeferred(weights, table, name_, folder_.meter().get())
+                                         : LoadWeights(*weights, table, name_, folder_.meter().get());
+    if (!loaded.ok()) return loaded;
     if (for_training_) {
       table.RequireGradients();
       params_ = table.params();

@@ -1,9 +1,11 @@
 #include "models/loading/param_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "kernels/ops.h"
+#include "models/loading/deferred_weight.h"
 #include "models/loading/waiting_memory.h"
 
 namespace tessera::models {
@@ -201,7 +203,7 @@ void ParamTable::PackForInference() {
   for (const std::shared_ptr<ProductWeight>& product : products_) {
     if (product->values.defined()) pack(product->values);
     for (WeightRows& rows : product->rows) {
-      if (!rows.form) pack(rows.values);
+      if (!rows.form && rows.values.defined()) pack(rows.values);
     }
   }
   for (const std::shared_ptr<at::Tensor>& weight : convolutions_) {
@@ -216,6 +218,43 @@ void ParamTable::PackForInference() {
     Unlist(*weight);
     *weight = std::move(packed);
   }
+}
+
+const at::Tensor& WeightRows::Values() const { return deferred == nullptr ? values : deferred->Values(); }
+
+const at::Tensor& ProductWeight::Values() const { return deferred == nullptr ? values : deferred->Values(); }
+
+std::shared_ptr<DeferredWeight> ParamTable::Defer(at::Tensor& values, const ReadParams& read,
+                                                  std::vector<Param>& taken) {
+  std::vector<Param> params;
+  std::ranges::copy_if(params_, std::back_inserter(params),
+                       [&](const Param& param) { return param.storage.is_same(values); });
+  Unlist(values);
+  for (Param& param : params) param.storage = at::Tensor();
+  taken.insert(taken.end(), params.begin(), params.end());
+  const bool is_plain = !params.front().form.has_value();
+  const auto make = [read, params, is_plain, shape = values.sizes().vec(), options = values.options()] {
+    const at::Tensor storage = at::empty(shape, options);
+    std::vector<Param> stored = params;
+    for (Param& param : stored) param.storage = storage;
+    read(stored);
+    return is_plain ? kernels::PackWeight(storage) : storage;
+  };
+  values = at::Tensor();
+  return std::make_shared<DeferredWeight>(make);
+}
+
+std::vector<Param> ParamTable::DeferProducts(const ReadParams& read) {
+  std::vector<Param> taken;
+  for (const std::shared_ptr<ProductWeight>& product : products_) {
+    if (product->values.defined() && product->values.is_cpu()) {
+      product->deferred = Defer(product->values, read, taken);
+    }
+    for (WeightRows& rows : product->rows) {
+      if (rows.values.is_cpu()) rows.deferred = Defer(rows.values, read, taken);
+    }
+  }
+  return taken;
 }
 
 void ParamTable::RequireGradients() {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,8 @@ class Communicator;
 
 namespace tessera::models {
 
-class WaitingMemory;  // models/loading/waiting_memory.h
+class DeferredWeight;  // models/loading/deferred_weight.h
+class WaitingMemory;   // models/loading/waiting_memory.h
 
 // A range of channels.
 struct ChannelRange {
@@ -142,13 +144,22 @@ struct WeightRows {
   at::Tensor table;              // of the form, on the device of the values
   int64_t in = 0;                // columns
   bool quantizes_input = false;  // the product is kernels::Fp8Product
+  // Reads the values when they are used first; null if they are in `values`.
+  std::shared_ptr<DeferredWeight> deferred = nullptr;
+
+  // Returns the values. Throws std::runtime_error if they are deferred and cannot be read.
+  const at::Tensor& Values() const;
 };
 
 // The stored weight of one matrix product.
 struct ProductWeight {
   at::Tensor values;             // [out, in] in the layout of kernels::PackWeight, or as stored in the host's memory if
-                                 // they wait there; undefined if some rows are quantized
+                                 // they wait there; undefined if some rows are quantized, or if they are deferred
   std::vector<WeightRows> rows;  // in the order of the output features, if some of them are quantized; else empty
+  std::shared_ptr<DeferredWeight> deferred = nullptr;  // as in WeightRows
+
+  // As in WeightRows.
+  const at::Tensor& Values() const;
 };
 
 struct Param {
@@ -226,6 +237,14 @@ class ParamTable {
   // table.
   void PackForInference();
 
+  // Fills the storage of parameters; throws std::runtime_error if it cannot.
+  using ReadParams = std::function<void(std::span<const Param> params)>;
+
+  // Takes the weights of products that are in the host's memory from the list, and drops their storage. `read`, and
+  // PackWeight for plain ones, make it when a product is used first. Returns the parameters that were taken, without a
+  // storage.
+  std::vector<Param> DeferProducts(const ReadParams& read);
+
   // Parameters added between EnterBlock and LeaveBlock belong to that block. If the block is another rank's, its
   // tensors are on the meta device, are not listed, and are skipped in the file. If its weights wait in the host's
   // memory, its tensors have no memory on the device.
@@ -268,6 +287,8 @@ class ParamTable {
   bool Waits(const std::vector<ParamSpec>& specs) const;
   // Reorders a convolution's weight that waits in the host's memory.
   static void ReorderWaiting(Param& param);
+  // Moves the parameters with this storage from the list to `taken`. Returns what makes the values from them.
+  std::shared_ptr<DeferredWeight> Defer(at::Tensor& values, const ReadParams& read, std::vector<Param>& taken);
   // Removes the parameters with this storage from the list.
   void Unlist(const at::Tensor& storage);
   void List(Param param);

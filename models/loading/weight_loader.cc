@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,7 @@ const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec
 // which only a part is kept) these are the 64 MiB of buffers in LoadPlan.
 constexpr int64_t kTurnBytes = int64_t{8} << 20;
 constexpr size_t kBuffers = 4;
+constexpr int64_t kCheckedBytes = int64_t{1} << 20;  // read at a time of what is only checked
 constexpr int64_t kPackedAlignment = 64;
 
 // The destination of a read. Either a run of elements of this rank's part of a parameter (bytes, if it is quantized as
@@ -92,8 +94,9 @@ struct LoadTarget {
   std::span<const Param> params;
   TensorShard shard;
   at::Device device;
-  at::ScalarType dtype;      // the model's
-  bool rows_of_all = false;  // the part is a range of the rows of every parameter, whatever its role
+  at::ScalarType dtype;                 // the model's
+  bool rows_of_all = false;             // the part is a range of the rows of every parameter, whatever its role
+  std::span<const Param> checked = {};  // further parameters that are only read and checked
 };
 
 // The elements of a row of the whole parameter.
@@ -157,6 +160,10 @@ class TurnsOfLoad {
       } else {
         AddRuns(param, location);
       }
+    }
+    filled_ = kTurnBytes;  // what is checked has turns for itself
+    for (const Param& param : target.checked) {
+      if (const WeightFolder::Location* const found = Locate(folder, param.spec)) AddChecked(param, *found);
     }
   }
 
@@ -253,6 +260,26 @@ class TurnsOfLoad {
         {.param = &param, .location = &location, .is_converted = true, .count = location.rows()});
   }
 
+  // Adds reads of which nothing is kept. They overwrite each other in a part of the buffer that stays in the cache of a
+  // processor.
+  void AddChecked(const Param& param, const WeightFolder::Location& location) {
+    const int64_t row_bytes =
+        location.is_flat ? static_cast<int64_t>(location.tensor.bytes()) : StoredRowBytes(param, location);
+    for (const ChannelRange& run : RowRuns(param, target_)) {
+      const int64_t first = location.is_flat ? 0 : run.begin, rows = location.is_flat ? 1 : run.count;
+      const int64_t step = std::max<int64_t>(kCheckedBytes / std::max<int64_t>(row_bytes, 1), 1);
+      for (int64_t begin = 0; begin < rows; begin += step) {
+        const int64_t count = std::min(step, rows - begin);
+        FileRead read{
+            .location = &location, .offset = (first + begin) * row_bytes, .rows = count, .row_bytes = row_bytes};
+        BeginTurn(read.kept_bytes());
+        turns_.buffer_bytes = std::max(turns_.buffer_bytes, read.kept_bytes());
+        filled_ += read.kept_bytes();
+        turns_.reads.back().push_back(std::move(read));
+      }
+    }
+  }
+
   // The bytes of an element of a plain weight; one for a packed weight.
   static int64_t ElementBytes(const WeightFolder::Location& location) {
     if (location.quantization != nullptr) return 1;
@@ -266,15 +293,18 @@ class TurnsOfLoad {
   }
 
   // Small reads share a turn.
+  void BeginTurn(int64_t bytes) {
+    if (!turns_.reads.empty() && filled_ + bytes <= kTurnBytes) return;
+    turns_.reads.emplace_back();
+    turns_.placements.emplace_back();
+    filled_ = 0;
+  }
+
   void Add(FileRead read, Placement placement) {
     const at::Tensor place = placement.param->LoadedValue();
     const int64_t bytes = read.kept_bytes();
     placement.bytes = bytes;
-    if (turns_.reads.empty() || filled_ + bytes > kTurnBytes) {
-      turns_.reads.emplace_back();
-      turns_.placements.emplace_back();
-      filled_ = 0;
-    }
+    BeginTurn(bytes);
     const bool is_direct = !placement.is_converted && place.is_cpu() && place.scalar_type() == StoredAs(placement);
     if (is_direct) {
       read.to = static_cast<std::byte*>(place.data_ptr()) + placement.to * static_cast<int64_t>(place.element_size());
@@ -407,8 +437,8 @@ absl::Status Place(const WeightFolder& folder, const Placement& placement, const
 }
 
 // Stores the scales of the weights that stay packed as they are in the files.
-absl::Status PlaceScales(const WeightFolder& folder, const LoadTarget& target) {
-  for (const Param& param : target.params) {
+absl::Status PlaceScales(const WeightFolder& folder, std::span<const Param> params, const LoadTarget& target) {
+  for (const Param& param : params) {
     if (!param.form || !param.scales.defined()) continue;
     const WeightLocation& location = *Locate(folder, param.spec);
     if (location.quantization == nullptr || location.is_flat || !IsSameForm(*param.form, *location.quantization)) {
@@ -464,8 +494,10 @@ uint64_t BytesOf(const ReadTurn& turn) {
 }
 
 absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target, const ReadReport& report) {
-  if (!target.rows_of_all) RETURN_IF_ERROR(CheckCuts(target.params, target.shard));
-  RETURN_IF_ERROR(PlaceScales(folder, target));
+  for (const std::span<const Param> params : {target.params, target.checked}) {
+    if (!target.rows_of_all) RETURN_IF_ERROR(CheckCuts(params, target.shard));
+    RETURN_IF_ERROR(PlaceScales(folder, params, target));
+  }
   const LoadTurns turns = TurnsOfLoad(folder, target).Take();
   const at::Device device = target.device;
   WaitingMemory pinned;
@@ -628,6 +660,24 @@ absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, co
   return ReadAll(folder,
                  {.params = table.params(), .shard = table.shard(), .device = table.device(), .dtype = table.dtype()},
                  ReportTo(meter, component));
+}
+
+absl::Status LoadDeferred(std::shared_ptr<const WeightFolder> folder, ParamTable& table, const std::string& component,
+                          LoadMeter* meter) {
+  RETURN_IF_ERROR(CheckWeights(*folder, table, component));
+  const LoadTarget target = {.params = {}, .shard = table.shard(), .device = table.device(), .dtype = table.dtype()};
+  const auto read = [folder, target](std::span<const Param> params) {
+    LoadTarget now = target;
+    now.params = params;
+    if (const absl::Status status = ReadAll(*folder, now, {}); !status.ok()) {
+      throw std::runtime_error(std::string(status.message()));
+    }
+  };
+  const std::vector<Param> deferred = table.DeferProducts(read);
+  LoadTarget all = target;
+  all.params = table.params();
+  all.checked = deferred;
+  return ReadAll(*folder, all, ReportTo(meter, component));
 }
 
 absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share,

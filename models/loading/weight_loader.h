@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,6 +57,13 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 // `meter`, unless it is null, gets what has been read of the component.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component,
                          LoadMeter* meter = nullptr);
+
+// Calls CheckWeights and LoadWeights for a table in the host's memory that is not trained, but defers the weights of
+// products (ParamTable::DeferProducts): of these only the numbers are checked, and scales are read. Until all of them
+// are used, the folder's files stay open, and a file that has become shorter, or has numbers that are not finite, is an
+// exception of the use. PackForInference must follow.
+absl::Status LoadDeferred(std::shared_ptr<const WeightFolder> folder, ParamTable& table, const std::string& component,
+                          LoadMeter* meter = nullptr);
 
 // Called on the loading thread with the bytes of this rank's part of a component that have been read, and with all of
 // its bytes.

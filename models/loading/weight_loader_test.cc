@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -304,6 +306,96 @@ TEST_F(WeightLoaderTest, ReportsHowMuchItHasRead) {
   const WeightFolder folder = *WeightFolder::Open(folder_.string(), "part");
   ASSERT_TRUE(LoadWeights(folder, table, "part", &meter).ok());
   EXPECT_THAT(reads, testing::ElementsAre(0, 400, 800, 1000));
+}
+
+// A product of two parts that is read when it is used first.
+class DeferredProductTest : public WeightLoaderTest {
+ protected:
+  static constexpr int64_t kOut = 80, kIn = 96;
+
+  void WriteParts(float scale = 1) const {
+    std::vector<float> q(kOut * kIn), k(kOut * kIn);
+    for (size_t i = 0; i < q.size(); ++i) {
+      q[i] = scale * static_cast<float>(i % 37) - 5;
+      k[i] = 3 - scale * static_cast<float>(i % 23);
+    }
+    Write({{"a.q.weight", "F32", "[80,96]", Floats(q)},
+           {"a.k.weight", "F32", "[80,96]", Floats(k)},
+           {"a.q.bias", "F32", "[80]", Floats(std::vector<float>(kOut, 1))},
+           {"a.k.bias", "F32", "[80]", Floats(std::vector<float>(kOut, 2))}});
+  }
+
+  std::shared_ptr<const WeightFolder> Folder() const {
+    return std::make_shared<const WeightFolder>(*WeightFolder::Open(folder_.string(), "part"));
+  }
+
+  struct Loaded {
+    explicit Loaded(at::ScalarType dtype, const WeightShare& share = {}, LinearRole role = LinearRole::kReplicated)
+        : table(dtype, at::kCPU, share),
+          linear(ParamScope(table) / "a", kIn, {{"q", kOut}, {"k", kOut}}, {.role = role}) {}
+
+    at::Tensor Forward() const {
+      parallel::SingleRank alone;
+      parallel::LocalAttention attention;
+      const at::Tensor x = at::arange(3 * kIn, table.dtype()).div_(100).view({3, kIn});
+      return linear.Forward(x, {.attention = attention, .tensor = alone, .world = alone});
+    }
+
+    ParamTable table;
+    Linear linear;
+  };
+};
+
+TEST_F(DeferredProductTest, HasTheBitsOfOneThatIsReadAtOnce) {
+  WriteParts();
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    for (const int size : {1, 2}) {
+      const WeightShare share = {.tensor = {.rank = size - 1, .size = size}};
+      Loaded at_once(dtype, share, LinearRole::kColumn), deferred(dtype, share, LinearRole::kColumn);
+      ASSERT_EQ(LoadWeights(*Folder(), at_once.table, "part"), absl::OkStatus());
+      ASSERT_EQ(LoadDeferred(Folder(), deferred.table, "part"), absl::OkStatus());
+      at_once.table.PackForInference();
+      deferred.table.PackForInference();
+      EXPECT_TRUE(at::equal(deferred.Forward(), at_once.Forward()));
+      EXPECT_TRUE(at::equal(deferred.Forward(), at_once.Forward())) << "the second time";
+    }
+  }
+}
+
+TEST_F(DeferredProductTest, IsReadWhenItIsUsedFirstAndOnlyThen) {
+  WriteParts();
+  Loaded loaded(at::kFloat);
+  ASSERT_EQ(LoadDeferred(Folder(), loaded.table, "part"), absl::OkStatus());
+  loaded.table.PackForInference();
+  WriteParts(/*scale=*/2);
+  const at::Tensor y = loaded.Forward();
+  Loaded changed(at::kFloat);
+  ASSERT_EQ(LoadWeights(*Folder(), changed.table, "part"), absl::OkStatus());
+  changed.table.PackForInference();
+  EXPECT_TRUE(at::equal(y, changed.Forward()));
+  WriteParts(/*scale=*/3);
+  EXPECT_TRUE(at::equal(loaded.Forward(), y));
+}
+
+TEST_F(DeferredProductTest, OfAFileThatHasBecomeShorterIsAnErrorOfItsUse) {
+  WriteParts();
+  Loaded loaded(at::kFloat);
+  ASSERT_EQ(LoadDeferred(Folder(), loaded.table, "part"), absl::OkStatus());
+  loaded.table.PackForInference();
+  std::filesystem::resize_file(folder_ / "model.safetensors", 1000);
+  EXPECT_THAT([&] { loaded.Forward(); }, testing::ThrowsMessage<std::runtime_error>(HasSubstr("it was")));
+  WriteParts();
+  EXPECT_TRUE(loaded.Forward().defined()) << "the file is there again";
+}
+
+TEST_F(DeferredProductTest, IsCheckedWhenTheModelIsLoaded) {
+  constexpr int64_t kRows = 2560, kColumns = 512;  // several reads
+  std::vector<float> values(kRows * kColumns, 1);
+  values.back() = std::numeric_limits<float>::infinity();
+  Write({{"a.weight", "F32", "[2560,512]", Floats(values)}});
+  ParamTable table(at::kBFloat16, at::kCPU);
+  const Linear linear(ParamScope(table) / "a", kColumns, kRows, {.bias = false});
+  EXPECT_THAT(LoadDeferred(Folder(), table, "part").message(), AllOf(HasSubstr("a.weight"), HasSubstr("not finite")));
 }
 
 TEST_F(WeightLoaderTest, RefusesWeightsThatAreIntegers) {

@@ -34,4 +34,9 @@ void LoadMeter::Finish() {
   report_(read_, total_);
 }
 
+bool LoadMeter::is_finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
+}
+
 }  // namespace tessera::models

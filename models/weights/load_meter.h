@@ -27,6 +27,7 @@ class LoadMeter final {
 
   // Reports everything as read.
   void Finish();
+  bool is_finished() const;
 
  private:
   struct Component {
@@ -34,7 +35,7 @@ class LoadMeter final {
     uint64_t read = 0;
   };
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, Component, std::less<>> components_;
   uint64_t read_ = 0, total_ = 0;
   bool finished_ = false;
