@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/machine/machine_memory.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/placement.h"
 #include "models/loading/eight_bits.h"
@@ -149,9 +150,12 @@ class Component {
     return weights;
   }
 
-  // Whether products may be read when they are used first. A component that is loaded while a job runs is used at once.
+  // Whether products are read when they are used first. A component that is loaded while a job runs is used at once. If
+  // the files do not stay in main memory beside the weights, they would have to be fetched from the disk twice.
   bool Defers() const {
-    return device_.is_cpu() && !for_training_ && folder_.meter() != nullptr && !folder_.meter()->is_finished();
+    const std::shared_ptr<LoadMeter>& meter = folder_.meter();
+    if (!device_.is_cpu() || for_training_ || meter == nullptr || meter->is_finished()) return false;
+    return static_cast<double>(base::ReadMachineMemory().available()) >= 2.0 * static_cast<double>(meter->total());
   }
 
   absl::Status Load() {

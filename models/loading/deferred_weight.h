@@ -6,14 +6,21 @@
 
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 namespace tessera::models {
 
+// A weight cannot be read any more, or is not the one that was checked.
+class WeightReadError final : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Thread-safe.
 class DeferredWeight final {
  public:
-  // `make` returns the values. It may throw; a later call of Values then calls it again.
+  // `make` returns the values. It may throw WeightReadError; a later call of Values then calls it again.
   explicit DeferredWeight(std::function<at::Tensor()> make) : make_(std::move(make)) {}
 
   // Makes the values in the first call; calls at the same time wait for it.

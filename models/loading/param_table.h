@@ -147,7 +147,7 @@ struct WeightRows {
   // Reads the values when they are used first; null if they are in `values`.
   std::shared_ptr<DeferredWeight> deferred = nullptr;
 
-  // Returns the values. Throws std::runtime_error if they are deferred and cannot be read.
+  // Returns the values. Throws WeightReadError if they are deferred and cannot be read.
   const at::Tensor& Values() const;
 };
 
@@ -237,7 +237,7 @@ class ParamTable {
   // table.
   void PackForInference();
 
-  // Fills the storage of parameters; throws std::runtime_error if it cannot.
+  // Fills the storage of parameters; throws WeightReadError if it cannot.
   using ReadParams = std::function<void(std::span<const Param> params)>;
 
   // Takes the weights of products that are in the host's memory from the list, and drops their storage. `read`, and

@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -19,8 +18,10 @@
 #include "base/macros/status_macros.h"
 #include "kernels/cpu/widen.h"
 #include "kernels/quantized/quant_rows.h"
+#include "models/loading/deferred_weight.h"
 #include "models/loading/eight_bits.h"
 #include "models/loading/waiting_memory.h"
+#include "models/loading/weight_memory.h"
 #include "models/precision.h"
 #include "models/weights/load_meter.h"
 #include "models/weights/read_ahead.h"
@@ -669,9 +670,10 @@ absl::Status LoadDeferred(std::shared_ptr<const WeightFolder> folder, ParamTable
   const auto read = [folder, target](std::span<const Param> params) {
     LoadTarget now = target;
     now.params = params;
-    if (const absl::Status status = ReadAll(*folder, now, {}); !status.ok()) {
-      throw std::runtime_error(std::string(status.message()));
-    }
+    const WeightPages pages;
+    absl::Status status = ReadAll(*folder, now, {});
+    if (status.ok()) status = folder->CheckUnchanged();
+    if (!status.ok()) throw WeightReadError(std::string(status.message()));
   };
   const std::vector<Param> deferred = table.DeferProducts(read);
   LoadTarget all = target;

@@ -60,8 +60,8 @@ absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, co
 
 // Calls CheckWeights and LoadWeights for a table in the host's memory that is not trained, but defers the weights of
 // products (ParamTable::DeferProducts): of these only the numbers are checked, and scales are read. Until all of them
-// are used, the folder's files stay open, and a file that has become shorter, or has numbers that are not finite, is an
-// exception of the use. PackForInference must follow.
+// are used, the folder's files stay open, and a file that was written to since is a WeightReadError of the use.
+// PackForInference must follow.
 absl::Status LoadDeferred(std::shared_ptr<const WeightFolder> folder, ParamTable& table, const std::string& component,
                           LoadMeter* meter = nullptr);
 

@@ -8,15 +8,17 @@
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
+#include "base/files/file_identity.h"
 #include "kernels/ops.h"
 #include "models/layers/linear.h"
 #include "models/layers/token_embedding.h"
+#include "models/loading/deferred_weight.h"
 #include "models/loading/eight_bits.h"
 #include "models/weights/load_meter.h"
 #include "parallel/rank_groups.h"
+#include "tests/support/wait_until.h"
 
 namespace tessera::models {
 namespace {
@@ -325,6 +327,15 @@ class DeferredProductTest : public WeightLoaderTest {
            {"a.k.bias", "F32", "[80]", Floats(std::vector<float>(kOut, 2))}});
   }
 
+  // The time of the change is another one, however fast the test is.
+  void WriteAfter(const std::filesystem::path& file, float scale) const {
+    const base::FileIdentity before = base::IdentityOf(file);
+    ASSERT_TRUE(WaitUntil("another time of change", [&] {
+      WriteParts(scale);
+      return !(base::IdentityOf(file) == before);
+    }));
+  }
+
   std::shared_ptr<const WeightFolder> Folder() const {
     return std::make_shared<const WeightFolder>(*WeightFolder::Open(folder_.string(), "part"));
   }
@@ -367,14 +378,29 @@ TEST_F(DeferredProductTest, IsReadWhenItIsUsedFirstAndOnlyThen) {
   Loaded loaded(at::kFloat);
   ASSERT_EQ(LoadDeferred(Folder(), loaded.table, "part"), absl::OkStatus());
   loaded.table.PackForInference();
+  const std::filesystem::path file = folder_ / "model.safetensors";
+  WriteAfter(file, /*scale=*/2);
+  EXPECT_THAT([&] { loaded.Forward(); }, testing::ThrowsMessage<WeightReadError>(HasSubstr("was written to")));
+
+  Loaded used(at::kFloat);
+  ASSERT_EQ(LoadDeferred(Folder(), used.table, "part"), absl::OkStatus());
+  used.table.PackForInference();
+  const at::Tensor y = used.Forward();
+  WriteAfter(file, /*scale=*/3);
+  EXPECT_TRUE(at::equal(used.Forward(), y));
+}
+
+TEST_F(DeferredProductTest, OfAFileThatWasReplacedIsTheOneThatWasOpened) {
+  WriteParts();
+  Loaded loaded(at::kFloat), at_once(at::kFloat);
+  ASSERT_EQ(LoadDeferred(Folder(), loaded.table, "part"), absl::OkStatus());
+  ASSERT_EQ(LoadWeights(*Folder(), at_once.table, "part"), absl::OkStatus());
+  loaded.table.PackForInference();
+  at_once.table.PackForInference();
+  std::filesystem::rename(folder_ / "model.safetensors", folder_ / "old");
   WriteParts(/*scale=*/2);
-  const at::Tensor y = loaded.Forward();
-  Loaded changed(at::kFloat);
-  ASSERT_EQ(LoadWeights(*Folder(), changed.table, "part"), absl::OkStatus());
-  changed.table.PackForInference();
-  EXPECT_TRUE(at::equal(y, changed.Forward()));
-  WriteParts(/*scale=*/3);
-  EXPECT_TRUE(at::equal(loaded.Forward(), y));
+  std::filesystem::remove(folder_ / "old");
+  EXPECT_TRUE(at::equal(loaded.Forward(), at_once.Forward()));
 }
 
 TEST_F(DeferredProductTest, OfAFileThatHasBecomeShorterIsAnErrorOfItsUse) {
@@ -383,9 +409,8 @@ TEST_F(DeferredProductTest, OfAFileThatHasBecomeShorterIsAnErrorOfItsUse) {
   ASSERT_EQ(LoadDeferred(Folder(), loaded.table, "part"), absl::OkStatus());
   loaded.table.PackForInference();
   std::filesystem::resize_file(folder_ / "model.safetensors", 1000);
-  EXPECT_THAT([&] { loaded.Forward(); }, testing::ThrowsMessage<std::runtime_error>(HasSubstr("it was")));
-  WriteParts();
-  EXPECT_TRUE(loaded.Forward().defined()) << "the file is there again";
+  EXPECT_THAT([&] { loaded.Forward(); }, testing::ThrowsMessage<WeightReadError>(HasSubstr("it was")));
+  EXPECT_THROW(loaded.Forward(), WeightReadError) << "the second time";
 }
 
 TEST_F(DeferredProductTest, IsCheckedWhenTheModelIsLoaded) {

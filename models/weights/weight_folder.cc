@@ -333,8 +333,9 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
   WeightFolder result;
   std::vector<std::string> problems;
   for (const std::string& shard : shards) {
-    absl::StatusOr<SafetensorsFile> file =
-        SafetensorsFile::Open(absl::StrCat(folder, "/", shard), absl::StrCat(name, "/", shard));
+    const std::string path = absl::StrCat(folder, "/", shard);
+    const base::FileIdentity identity = base::IdentityOf(path);
+    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path, absl::StrCat(name, "/", shard));
     if (!file.ok()) {
       if (shards.size() == 1) return file.status();
       problems.emplace_back(file.status().message());
@@ -354,6 +355,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
     }
     result.file_names_.push_back(shard);
     result.files_.emplace_back(*std::move(file));
+    result.opened_.emplace_back(path, identity);
   }
   for (const auto& [tensor, shard] : index) {
     const auto opened = std::find(result.file_names_.begin(), result.file_names_.end(), shard);
@@ -381,6 +383,7 @@ absl::StatusOr<WeightFolder> WeightFolder::OpenFile(const std::string& path, con
 
 absl::Status WeightFolder::AddFile(const std::string& path, const std::string& prefix) {
   file_names_.push_back(std::filesystem::path(path).filename().string());
+  opened_.emplace_back(path, base::IdentityOf(path));
   ASSIGN_OR_RETURN(AnyTensorFile file, OpenTensorFile(path, file_names_.back()));
   for (const StoredTensor& tensor : Common(file).tensors()) {
     if (!tensor.name.starts_with(prefix)) continue;
@@ -481,6 +484,18 @@ absl::Status WeightFolder::Read(std::string_view tensor, std::span<std::byte> ou
                                                    " bytes; ", out.size(), " were requested"));
   }
   return Read(found->second, 0, out);
+}
+
+absl::Status WeightFolder::CheckUnchanged() const {
+  for (size_t i = 0; i < opened_.size(); ++i) {
+    const auto& [path, before] = opened_[i];
+    const base::FileIdentity now = base::IdentityOf(path);
+    if (now.device != before.device || now.inode != before.inode || now == before) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(file_names_[i], " was written to after it was opened; to replace a file of a model that is in ",
+                     "use, write the new one under another name and rename it"));
+  }
+  return absl::OkStatus();
 }
 
 void WeightFolder::AddToDigest(base::Sha256& digest) const {

@@ -11,10 +11,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/file_identity.h"
 #include "base/files/sha256.h"
 #include "models/keymaps/key_map.h"
 #include "models/weights/any_tensor_file.h"
@@ -73,6 +75,10 @@ class WeightFolder {
   absl::Status ReadScales(const Location& location, int64_t row, int64_t rows, int64_t columns,
                           std::span<float> out) const;
 
+  // FailedPrecondition if a file was written to since it was opened. A file that was replaced by another is still open
+  // as it was.
+  absl::Status CheckUnchanged() const;
+
   // Adds the names and headers of all files to the digest, but not the tensors' bytes.
   void AddToDigest(base::Sha256& digest) const;
 
@@ -91,6 +97,7 @@ class WeightFolder {
   std::string name_;  // in errors
   std::vector<std::string> file_names_;
   std::vector<AnyTensorFile> files_;
+  std::vector<std::pair<std::string, base::FileIdentity>> opened_;  // paths of the files, and what they were
   std::optional<KeyMap> keys_;
   bool is_named_ = false;
   Tensors tensors_;

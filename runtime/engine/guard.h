@@ -1,6 +1,7 @@
 // Guard runs the tensor code of an engine's commands. LibTorch's exceptions become statuses, without their stack
-// traces. In a group of several ranks an exception poisons the group: the other ranks' calls end with it, and the group
-// cannot be used any more. What all ranks find out alike (an invalid parameter, say) does not.
+// traces. Weights that cannot be read any more end the group. In a group of several ranks an exception poisons the
+// group: the other ranks' calls end with it, and the group cannot be used any more. What all ranks find out alike (an
+// invalid parameter, say) does not.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "models/loading/deferred_weight.h"
 #include "parallel/communicator.h"
 #include "runtime/group/worker_rank.h"
 
@@ -35,6 +37,9 @@ class Guard final {
       return function();
     } catch (const parallel::CommError& error) {
       return absl::AbortedError(error.what());
+    } catch (const models::WeightReadError& error) {
+      Poison(error.what());
+      return absl::UnavailableError(error.what());
     } catch (const c10::Error& error) {
       absl::Status status = StatusOf(error);
       Poison(std::string(status.message()));
