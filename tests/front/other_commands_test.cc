@@ -285,6 +285,13 @@ TEST_F(BenchTest, GivesTheWorkersOwnTimesAndItsPeakMemory) {
   EXPECT_GT(events[0].at("peak_memory_bytes").as_int64(), 1 << 20);
 }
 
+TEST_F(BenchTest, MakesImagesOfItsPrompt) {
+  EXPECT_EQ(Run({"bench", "--repeat=1", "--prompt=a cat"}).exit_code, 0);
+  const Result result = Run({"bench", "--repeat=1", "--prompt=a \xff cat"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.errors, HasSubstr("prompt"));
+}
+
 TEST_F(BenchTest, TimesTheCacheOnRequest) {
   const Result result = Run({"bench", "--repeat", "1", "--prompt-cache", "1", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;

@@ -28,7 +28,7 @@ constexpr int64_t kMaxBatch = 64;
 
 struct BenchOptions {
   ModelOptions model;
-  std::string size, steps, repeat, batch;
+  std::string prompt, size, steps, repeat, batch;
   bool json = false;
 };
 
@@ -81,7 +81,7 @@ class Bench {
                      At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
     ASSIGN_OR_RETURN(control::ModelDescription description,
                      At(Stage::kModel, session->Describe(placement.model, placement.files)));
-    request.prompt = server::ProbePrompt(description);
+    request.prompt = options_.prompt.empty() ? server::ProbePrompt(description) : options_.prompt;
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description));
     ASSIGN_OR_RETURN(const server::ProbePictures made_up, server::ProbePictures::For(description.pictures));
     job.images = made_up.images();
@@ -189,6 +189,7 @@ CommandRun AddBench(CLI::App& app) {
   AddModelOption(app, options->model);
   AddComponentOptions(app, options->model.files);
   BeginGroup(app, "Image");
+  AddText(app, {"--prompt", "What the images show (default: one that every model understands)"}, options->prompt);
   AddText(app, {"-s,--size", "Size in pixels: WIDTHxHEIGHT (default: the model's)", "WxH"}, options->size);
   AddText(app, {"--steps", "Denoising steps (default: the model's)", "N"}, options->steps);
   AddPlacementOptions(app, options->model);
