@@ -175,6 +175,8 @@ v1::Model ToProto(const ServedModel& model) {
   message.mutable_options()->Add(description.options.begin(), description.options.end());
   message.set_picture_input(std::string(base::EnumName(description.pictures.use)));
   message.set_max_pictures(description.pictures.most);
+  message.set_takes_mask(description.pictures.mask != control::MaskRule::kNone);
+  message.set_default_strength(description.pictures.usual_strength);
   return message;
 }
 

@@ -118,6 +118,20 @@ TEST(EditsTest, AModelThatEditsByInstructionIsUsedUnlessAnotherIsNamed) {
               StartsWith("400 images: images are given; this model makes images from text alone"));
 }
 
+TEST(EditsTest, ModelsSayWhichPicturesTheyTake) {
+  ApiFixture api(
+      Models({{.name = "text"}, {.name = "start", .pictures = kStart}, {.name = "edit", .pictures = kReference}}));
+  const boost::json::object answer = Parse(api.Call("GET", "/v1/models").body);
+  std::vector<std::string> taken;
+  for (const boost::json::value& model : answer.at("data").as_array()) {
+    taken.push_back(
+        boost::json::serialize(boost::json::array({model.at("id"), model.at("picture_input"), model.at("takes_mask"),
+                                                   model.at("default_strength").to_number<double>()})));
+  }
+  EXPECT_THAT(taken, testing::ElementsAre(R"(["text","none",false,1E0])", R"(["start","start",true,6E-1])",
+                                          R"(["edit","reference",false,1E0])"));
+}
+
 TEST(EditsTest, WithoutSuchAModelTheErrorSaysWhatToAdd) {
   const std::string fields = absl::StrCat(R"("images":[)", Picture(), "]");
   ApiFixture start(Models({{.name = "text"}, {.name = "start", .pictures = kStart}}));

@@ -10,8 +10,6 @@ const ESSENTIAL = ["model", "size", "num_inference_steps", "guidance_scale", "se
 const LEFT_OUT = new Set(["complexity", "style", "moderation", "background", "safety_identifier", "input_fidelity"]);
 // Fields whose control is PictureInputs.
 const OF_PICTURES = new Set(["images", "mask"]);
-// The strength that an absent one stands for.
-const USUAL_STRENGTH = { start: 0.6, fill: 1 };
 const LABELS = {
   n: "Images",
   num_inference_steps: "Steps",
@@ -294,7 +292,7 @@ export class RequestForm {
     const range = element("input", { type: "range", min: 0.05, max: 1, step: 0.05, "aria-label": "Strength, as a range" });
     const follow = () => {
       const value = Number(numberOr(input.value));
-      range.value = input.value.trim() !== "" && Number.isFinite(value) ? value : USUAL_STRENGTH[this.pictures.kind] ?? 1;
+      range.value = input.value.trim() !== "" && Number.isFinite(value) ? value : this.model?.default_strength ?? 1;
     };
     const box = element("div", { class: "joined strength" });
     input.replaceWith(box);
@@ -337,11 +335,11 @@ export class RequestForm {
 
   // The strength is a field of requests that begin from a picture.
   #followPictures() {
-    const { used, takesMask } = this.pictures;
+    const { used, begins } = this.pictures;
     const row = this.rows.get("strength");
     if (row) {
-      row.hidden = used.length === 0 || !takesMask;
-      this.control("strength").placeholder = `${USUAL_STRENGTH[this.pictures.kind] ?? 1}`;
+      row.hidden = !begins;
+      this.control("strength").placeholder = `${this.model?.default_strength ?? 1}`;
       this.followStrength();
     }
     const size = this.control("size");

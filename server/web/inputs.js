@@ -11,6 +11,7 @@ const WORDS = {
   fill: { label: "Picture", hint: "Paint the part of it that is to be filled in." },
   reference: { label: "Pictures", hint: "The prompt says what is to be made of them." },
 };
+const MASK_OF_REFERENCE = "Paint a mask to change only a part of the first.";
 const FIELDS = ["images", "image", "mask"];
 
 // A file that is uploaded when its id is first needed. Without content it is one of an earlier visit.
@@ -57,10 +58,14 @@ class InputPicture {
     this.height = image.naturalHeight;
   }
 
+  get isMasked() {
+    return this.maskId !== null || (this.mask?.share() ?? 0) > 0;
+  }
+
   // The upload of the mask as it is; null if nothing is painted.
   async maskUpload() {
     if (this.maskId !== null) return new Upload(null, "", this.maskId);
-    if (this.mask === null || this.mask.share() === 0) return null;
+    if (!this.isMasked) return null;
     const { version, strokes } = this.mask;
     const known = this.masks.find((each) => each.version === version);
     if (known) return known.upload;
@@ -91,6 +96,7 @@ export class PictureInputs extends EventTarget {
     this.requests = requests;
     this.kind = "none"; // as the model's picture_input
     this.most = 0;
+    this.takesMask = false;
     this.pictures = []; // in the form
     this.known = new Set(); // also those of earlier requests
     this.editor = new MaskEditor();
@@ -118,17 +124,20 @@ export class PictureInputs extends EventTarget {
     return this.pictures.slice(0, this.most);
   }
 
-  get takesMask() {
-    return this.kind === "start" || this.kind === "fill";
+  // Whether the image begins from the first picture, so that it has a strength.
+  get begins() {
+    if (this.kind !== "reference") return this.used.length > 0;
+    return this.takesMask && this.used.length > 0 && this.used[0].isMasked;
   }
 
   // Adapts the control to a model of GET /v1/models.
-  offer({ picture_input: kind = "none", max_pictures: most = 0 }) {
+  offer({ picture_input: kind = "none", max_pictures: most = 0, takes_mask: takesMask = false }) {
     const known = Object.hasOwn(WORDS, kind);
-    const [now, limit] = known ? [kind, most] : ["none", 0];
-    if (this.kind === now && this.most === limit) return;
+    const [now, limit, masked] = known ? [kind, most, takesMask] : ["none", 0, false];
+    if (this.kind === now && this.most === limit && this.takesMask === masked) return;
     this.kind = now;
     this.most = limit;
+    this.takesMask = masked;
     this.#write();
     this.dispatchEvent(new Event("change"));
   }
@@ -249,7 +258,7 @@ export class PictureInputs extends EventTarget {
     const { label, hint } = WORDS[this.kind] ?? { label: "", hint: "" };
     this.node.hidden = !this.offered;
     this.label.textContent = label;
-    this.hint.textContent = hint;
+    this.hint.textContent = this.kind === "reference" && this.takesMask ? `${hint} ${MASK_OF_REFERENCE}` : hint;
     this.file.multiple = this.most > 1;
     this.button.lastChild.textContent = this.pictures.length === 0 ? "Choose, drop or paste a picture" : this.most > 1 ? "Add another" : "Choose another";
     this.button.disabled = this.most > 1 && this.pictures.length >= this.most;
@@ -295,6 +304,7 @@ export class PictureInputs extends EventTarget {
     await this.editor.open(picture);
     this.clearError();
     this.#write();
+    this.dispatchEvent(new Event("change"));
     // The button that had the focus is replaced.
     if (document.activeElement === document.body) byId("mask-button")?.focus();
   }

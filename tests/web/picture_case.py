@@ -32,8 +32,12 @@ for (const [name, change] of [['createObjectURL', 'add'], ['revokeObjectURL', 'd
 async function models(response) {
   const list = await response.json();
   const model = list.data.find(({ id }) => id === 'fake');
-  const others = [['fake', 'start', 1], ['filler', 'fill', 1], ['editor', 'reference', 16], ['plain', 'none', 0]];
-  const data = others.map(([id, picture_input, max_pictures]) => ({ ...model, id, picture_input, max_pictures }));
+  const others = [
+    ['fake', 'start', 1, true, 0.6], ['filler', 'fill', 1, true, 1], ['editor', 'reference', 16, false, 1],
+    ['masked', 'reference', 10, true, 0.8], ['plain', 'none', 0, false, 1],
+  ];
+  const data = others.map(([id, picture_input, max_pictures, takes_mask, default_strength]) => (
+    { ...model, id, picture_input, max_pictures, takes_mask, default_strength }));
   return json({ ...list, data });
 }
 async function schema(response) {

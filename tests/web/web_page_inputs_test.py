@@ -81,14 +81,15 @@ class InputTest(PictureInputCase):
     def test_pictures_are_offered_for_models_that_take_them_alone(self):
         self.add()
         hints = {}
-        for model, pictures, mask, strength in (("fake", True, True, True), ("filler", True, True, True), ("editor", True, False, False), ("plain", False, False, False)):
+        offered = (("fake", True, True, True), ("filler", True, True, True), ("editor", True, False, False), ("masked", True, True, False), ("plain", False, False, False))
+        for model, pictures, mask, strength in offered:
             with self.subTest(model):
                 self.browser.choose("#field-model", model)
                 self.assertEqual(self.browser.shown("#input-button"), pictures)
                 self.assertEqual(self.browser.shown("#mask-button"), mask)
                 self.assertEqual(self.browser.shown("#field-strength"), strength)
                 hints[self.browser.text("#hint-images")] = model
-        self.assertEqual(len(hints), 4)
+        self.assertEqual(len(hints), len(offered))
         # What is not shown is not sent, and a drop reads parameters anywhere.
         self.make("a red apple")
         self.assertEqual({"images", "mask", "strength"} & set(self.sent()), set())
@@ -154,6 +155,27 @@ class InputTest(PictureInputCase):
         self.assertIn("not sent: the model takes 1 picture", self.browser.text(".inputs li:nth-child(2)"))
         self.make("a green apple")
         self.assertEqual(self.sent()["images"], [{"file_id": self.ids()[0]}])
+
+    def test_a_model_that_looks_at_pictures_begins_from_the_first_where_a_mask_is_painted_on_it(self):
+        self.browser.choose("#field-model", "masked")
+        self.add()
+        self.add(self.other, 1)
+        self.open_mask()
+        self.browser.press("Space")
+        self.close_mask()
+        self.assertTrue(self.browser.shown("#field-strength"))
+        self.assertEqual(self.browser.run("return document.getElementById('field-strength').placeholder"), "0.8")
+        self.make("a red apple", strength=0.7)
+        self.assertEqual(self.files()[:2], [self.picture.read_bytes(), self.other.read_bytes()])
+        self.assertEqual(self.sent()["images"], [{"file_id": each} for each in self.ids()[:2]])
+        self.assertEqual((self.sent()["mask"], self.sent()["strength"]), ({"file_id": self.ids()[2]}, 0.7))
+        # Without its mask the picture is one to look at.
+        self.open_mask()
+        self.browser.click("#mask-clear")
+        self.close_mask()
+        self.assertFalse(self.browser.shown("#field-strength"))
+        self.make("a green apple")
+        self.assertEqual({"mask", "strength"} & set(self.sent()), set())
 
     def test_no_more_pictures_are_added_than_the_model_takes(self):
         self.browser.choose("#field-model", "editor")
