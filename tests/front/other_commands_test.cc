@@ -19,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ReplayTest : public CommandLineTest {
  protected:
@@ -221,6 +222,45 @@ TEST_F(InspectTest, EndsWithCode3ForAModelAndWithCode2ForAnImageThatCannotBeRead
   Write("cut.png", "\x89PNG\r\n\x1A\n");
   EXPECT_EQ(Run({"inspect", "cut.png"}).exit_code, 2);
   EXPECT_EQ(Run({"inspect", "/nonexistent"}).exit_code, 3);
+}
+
+// A file of the golden set of files that are refused as models.
+std::string Refused(const std::string& name) {
+  return std::filesystem::absolute("tests/golden-files/refused/flux_tiny/" + name).string();
+}
+
+TEST_F(InspectTest, EndsWithCode3ForAFileOfWhichNothingCanBeRead) {
+  Write("notes.txt", "a list of words");
+  Write("notes.safetensors", "a list of words");
+  Write("noise.gguf", std::string("\xD1\x00\x07\xFF\x80\x01\x7F\x00\x33\x10", 10));
+  Write("foreign.safetensors", OneTensor("strange"));
+  for (const std::string& file : {std::string("notes.txt"), std::string("notes.safetensors"), std::string("noise.gguf"),
+                                  std::string("foreign.safetensors"), Refused("sdxl.safetensors"),
+                                  Refused("nvfp4.safetensors"), Refused("gguf_architecture.gguf")}) {
+    const Result result = Run({"inspect", file}, "exit=1");
+    EXPECT_EQ(result.exit_code, 3) << file << ": " << result.output;
+    EXPECT_THAT(result.errors, HasSubstr("tessera: ")) << file;
+    EXPECT_THAT(result.output, Not(HasSubstr("problem"))) << file << ": the error says it";
+  }
+  // What is known of the file is reported nevertheless.
+  const Result json = Run({"inspect", "foreign.safetensors", "--json"}, "exit=1");
+  EXPECT_EQ(json.exit_code, 3);
+  const std::vector<boost::json::object> events = Events(json.output);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].at("event"), "weights");
+  EXPECT_EQ(events[0].at("unknown").as_array().size(), 1u);
+  EXPECT_EQ(events[1].at("event"), "error");
+  EXPECT_EQ(events[1].at("exit_code"), 3);
+  EXPECT_EQ(events[1].at("message"), events[0].at("problem"));
+}
+
+TEST_F(InspectTest, EndsWithCode0ForAnAdapterAPartAndATransformerWhoseOtherPartsAreMissing) {
+  for (const char* name : {"lora.safetensors", "only_vae.safetensors", "missing_bias.safetensors"}) {
+    const Result result = Run({"inspect", Refused(name)}, "exit=1");
+    EXPECT_EQ(result.exit_code, 0) << name << ": " << result.errors;
+    EXPECT_THAT(result.output, HasSubstr("problem     ")) << name;
+    EXPECT_EQ(result.errors, "") << name;
+  }
 }
 
 using ModelsTest = CommandLineTest;

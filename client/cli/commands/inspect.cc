@@ -19,7 +19,6 @@
 #include "client/cli/output/reporter.h"
 #include "client/cli/session/model_options.h"
 #include "control/model/model_description.h"
-#include "models/weights/file_kind.h"
 #include "server/api/unused_parameters.h"
 #include "server/image/image_file.h"
 #include "server/metadata/parameters_text.h"
@@ -191,14 +190,11 @@ absl::Status InspectModel(const InspectOptions& options, Interrupts& interrupts)
   return session->Close();
 }
 
-// Whether the target is a file of weights and not a model's folder.
-bool IsWeightsFile(const std::string& target) { return models::IsCheckpointName(target) && base::IsFile(target); }
-
 ExitCode Inspect(const InspectOptions& options, Interrupts& interrupts) {
   const bool is_image = LooksLikeImage(FirstBytes(options.target));
-  const absl::Status status = is_image                        ? InspectImage(options)
-                              : IsWeightsFile(options.target) ? ReportWeights(options.target, options.json)
-                                                              : InspectModel(options, interrupts);
+  const absl::Status status = is_image                       ? InspectImage(options)
+                              : base::IsFile(options.target) ? ReportWeights(options.target, options.json)
+                                                             : InspectModel(options, interrupts);
   if (status.ok()) return ExitCode::kOk;
   const Stage stage = is_image ? Stage::kOptions : Stage::kModel;
   return Finish(MakeReporter({.json = options.json, .quiet = true}), interrupts, At(stage, status));

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/macros/status_macros.h"
+#include "base/paths/path_text.h"
 #include "base/text/byte_text.h"
 #include "client/cli/output/json_line.h"
 #include "control/parameters/component_files.h"
@@ -45,15 +45,17 @@ std::string StoredText(const models::FilePart& part) {
 // What is said about a file.
 struct Report {
   models::FileKind kind;
-  std::optional<models::SingleModel> model;  // of a file with a transformer
-  std::string problem;                       // why no model can be made of the file; empty if one can
+  absl::Status unread = absl::OkStatus();                   // the error if no part of the file and no adapter is read
+  std::optional<models::SingleModel> model = std::nullopt;  // of a file with a transformer
+  std::string problem = {};                                 // why no model can be made of the file; empty if one can
 };
 
 Report ReportOf(const models::FileKind& kind, const std::string& path) {
-  Report report{.kind = kind, .model = std::nullopt, .problem = ""};
+  Report report{.kind = kind};
   const auto note = [&](const absl::Status& status) { report.problem = std::string(status.message()); };
   if (const absl::Status usable = models::CheckUsable(kind, path); !usable.ok()) {
     note(usable);
+    if (kind.adapter.empty()) report.unread = usable;
     return report;
   }
   absl::StatusOr<models::SingleModel> model = models::AssembleModel(path, {});
@@ -64,6 +66,14 @@ Report ReportOf(const models::FileKind& kind, const std::string& path) {
     if (!report.model->missing.empty()) note(models::MissingPartsError(*report.model, path));
   }
   return report;
+}
+
+// A file whose name is not one of weights is probably no broken file of weights, but something else.
+absl::Status ErrorOfFile(const absl::Status& status, const std::string& path) {
+  if (!absl::IsInvalidArgument(status) || models::IsCheckpointName(path)) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(base::QuotePath(path),
+                   " holds no weights; valid is a model's folder, a file of weights in safetensors or GGUF, or an image"));
 }
 
 void PrintText(const Report& report, const std::string& path) {
@@ -91,7 +101,8 @@ void PrintText(const Report& report, const std::string& path) {
                   part.option.c_str());
     }
   }
-  if (!report.problem.empty()) std::printf("problem     %s\n", report.problem.c_str());
+  // An error is reported on standard error.
+  if (!report.problem.empty() && report.unread.ok()) std::printf("problem     %s\n", report.problem.c_str());
 }
 
 json::array TextArray(const std::vector<std::string>& texts) {
@@ -143,14 +154,15 @@ void PrintJson(const Report& report, const std::string& path) {
 }  // namespace
 
 absl::Status ReportWeights(const std::string& path, bool json) {
-  ASSIGN_OR_RETURN(const models::FileKind kind, models::ReadFileKind(path));
-  const Report report = ReportOf(kind, path);
+  const absl::StatusOr<models::FileKind> kind = models::ReadFileKind(path);
+  if (!kind.ok()) return ErrorOfFile(kind.status(), path);
+  const Report report = ReportOf(*kind, path);
   if (json) {
     PrintJson(report, path);
   } else {
     PrintText(report, path);
   }
-  return absl::OkStatus();
+  return report.unread;
 }
 
 }  // namespace tessera::client
