@@ -161,6 +161,8 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, const Com
 absl::StatusOr<ModelFolder> ModelFolder::OpenWith(const std::string& path, const control::ComponentFiles& files) {
   ASSIGN_OR_RETURN(ModelFolder model, OpenAlone(path, files));
   if (!files.empty() && base::IsFolder(path)) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> left_out, LeftOut(files, model.class_name()));
+    for (const std::string& component : left_out) model.index_.components.erase(component);
     std::map<std::string, std::string> classes;
     for (const auto& [component, stated] : model.components()) classes[component] = stated.class_name;
     ASSIGN_OR_RETURN(model.sources_, SourcesOf(files, classes));
@@ -205,8 +207,14 @@ absl::Status ModelFolder::CheckComponents() const {
   }
   if (!missing.empty()) {
     std::string advice = control::PipelineProblem(class_name());
-    if (advice.empty() && base::HubNameOfPath(path_)) {
-      advice = absl::StrCat("complete the download with: ", base::HubDownloadCommand(path_));
+    const auto is_optional = [&](const std::string& name) { return !OptionWithout(name, class_name()).empty(); };
+    if (advice.empty() && std::ranges::all_of(missing, is_optional)) {
+      advice = absl::StrCat("run the model without ", missing.size() == 1 ? "it" : "them", " with: ",
+                            OptionWithout(missing.front(), class_name()));
+    }
+    if (control::PipelineProblem(class_name()).empty() && base::HubNameOfPath(path_)) {
+      absl::StrAppend(&advice, advice.empty() ? "" : "; or ",
+                      "complete the download with: ", base::HubDownloadCommand(path_));
     }
     return absl::NotFoundError(absl::StrCat(
         "model ", base::QuotePath(path_), " has no folder for ", missing.size() == 1 ? "component " : "components ",

@@ -37,6 +37,11 @@ std::string OptionOf(std::string_view component) {
   return IsTokenizer(component) ? "--tokenizer" : "--text-encoder";
 }
 
+// The components that Stable Diffusion 3 can run without: in T5's place are zeros, as in diffusers.
+constexpr std::string_view kSd3Pipeline = "StableDiffusion3Pipeline";
+constexpr const char* kT5Parts[] = {"text_encoder_3", "tokenizer_3"};
+constexpr const char* kWithoutT5 = "--without-t5";
+
 // The width of a text encoder's states.
 int64_t TextWidth(const base::Json& config) {
   const base::Json* text = config.Find("text_config");
@@ -51,7 +56,7 @@ bool Fits(const base::Json& transformer, std::string_view pipeline, std::string_
   if (component == "vae") {
     const int64_t latent = std::max(ConfigInt(config, "latent_channels"), ConfigInt(config, "z_dim"));
     const int64_t out = ConfigInt(transformer, "out_channels");
-    if (pipeline == "StableDiffusion3Pipeline" || pipeline == "ZImagePipeline") {
+    if (pipeline == kSd3Pipeline || pipeline == "ZImagePipeline") {
       return latent == ConfigInt(transformer, "in_channels");
     }
     // Tokens are patches of 2 x 2. The output has no channels of conditions; Qwen-Image states it without patches.
@@ -61,7 +66,7 @@ bool Fits(const base::Json& transformer, std::string_view pipeline, std::string_
   const int64_t width = TextWidth(config);
   if (class_name.starts_with("CLIP")) {
     const int64_t pooled = ConfigInt(transformer, "pooled_projection_dim");
-    if (pipeline != "StableDiffusion3Pipeline") return width == pooled;
+    if (pipeline != kSd3Pipeline) return width == pooled;
     return component == "text_encoder_2" ? 2 * width > pooled : 2 * width < pooled;  // CLIP-G is the wider one
   }
   if (transformer.Find("cap_feat_dim") != nullptr) return width == ConfigInt(transformer, "cap_feat_dim");
@@ -293,10 +298,10 @@ class Assembly {
 };
 
 // Returns the text of model_index.json.
-std::string IndexText(const PublishedPipeline& pipeline) {
+std::string IndexText(const PublishedPipeline& pipeline, const std::vector<PublishedComponent>& components) {
   base::JsonWriter writer;
   writer.BeginObject().Key("_class_name").String(pipeline.class_name);
-  for (const PublishedComponent& component : pipeline.components) {
+  for (const PublishedComponent& component : components) {
     writer.Key(component.name).BeginArray().String(component.library).String(component.class_name).EndArray();
   }
   writer.EndObject();
@@ -356,6 +361,20 @@ absl::Status AddTextEncoders(const std::string& path, const std::map<std::string
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> LeftOut(const control::ComponentFiles& given, std::string_view pipeline) {
+  if (!given.without_t5) return std::vector<std::string>();
+  if (pipeline != kSd3Pipeline) {
+    return absl::InvalidArgumentError(absl::StrCat("a model of the pipeline ", std::string(pipeline),
+                                                   " cannot run without T5, as only Stable Diffusion 3 can; leave out ",
+                                                   kWithoutT5));
+  }
+  return std::vector<std::string>(std::begin(kT5Parts), std::end(kT5Parts));
+}
+
+std::string OptionWithout(std::string_view component, std::string_view pipeline) {
+  return pipeline == kSd3Pipeline && std::ranges::find(kT5Parts, component) != std::end(kT5Parts) ? kWithoutT5 : "";
+}
 
 absl::Status DeriveSourceConfig(ComponentSource& source, const std::string& class_name, std::string_view pipeline,
                                 std::string_view component) {
@@ -443,18 +462,22 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
   const base::Json config = *source.config;
   ASSIGN_OR_RETURN(const PublishedPipeline pipeline, PipelineOf(transformer->class_name, config, path));
 
+  ASSIGN_OR_RETURN(const std::vector<std::string> left_out, LeftOut(given, pipeline.class_name));
+  std::vector<PublishedComponent> components;
   std::map<std::string, std::string> classes;
   for (const PublishedComponent& component : pipeline.components) {
+    if (std::ranges::find(left_out, component.name) != left_out.end()) continue;
+    components.push_back(component);
     if (component.name != "transformer") classes.emplace(component.name, component.class_name);
   }
-  SingleModel model{.index = IndexText(pipeline), .base = std::string(pipeline.base)};
+  SingleModel model{.index = IndexText(pipeline, components), .base = std::string(pipeline.base)};
   ASSIGN_OR_RETURN(model.sources, SourcesOf(given, classes));
   for (auto& [component, part] : model.sources) {
     if (part.part) RETURN_IF_ERROR(DeriveSourceConfig(part, classes.at(component), pipeline.class_name, component));
   }
   model.sources["transformer"] = std::move(source);
   Assembly assembly(path, pipeline, config);
-  for (const PublishedComponent& component : pipeline.components) {
+  for (const PublishedComponent& component : components) {
     const std::string name(component.name);
     if (model.sources.contains(name)) continue;
     if (name == "scheduler") {
@@ -480,14 +503,15 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
     if (found) {
       model.sources[name] = *std::move(found);
     } else {
-      model.missing.push_back({name, std::string(component.class_name), OptionOf(name)});
+      model.missing.push_back(
+          {name, std::string(component.class_name), OptionOf(name), OptionWithout(name, pipeline.class_name)});
     }
   }
   // Without its tower, a language model in GGUF reads no pictures.
   const auto encoder = model.sources.find("text_encoder");
   if (classes.contains("processor") && encoder != model.sources.end() && HasTowerElsewhere(encoder->second) &&
       encoder->second.more.empty()) {
-    model.missing.push_back({"text_encoder", std::string(kVisionTowerClass), OptionOf("text_encoder")});
+    model.missing.push_back({"text_encoder", std::string(kVisionTowerClass), OptionOf("text_encoder"), ""});
   }
   return model;
 }
@@ -495,7 +519,8 @@ absl::StatusOr<SingleModel> AssembleModel(const std::string& path, const control
 absl::Status MissingPartsError(const SingleModel& model, const std::string& path) {
   std::vector<std::string> parts, names;
   for (const MissingPart& part : model.missing) {
-    parts.push_back(absl::StrCat(part.component, " (", part.class_name, ", ", part.option, ")"));
+    parts.push_back(absl::StrCat(part.component, " (", part.class_name, ", ", part.option,
+                                 part.without.empty() ? "" : absl::StrCat(" or ", part.without), ")"));
     names.push_back(part.component);
   }
   return absl::NotFoundError(absl::StrCat(

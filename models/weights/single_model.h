@@ -36,6 +36,7 @@ struct MissingPart {
   std::string component;   // "text_encoder_2"
   std::string class_name;  // "T5EncoderModel"
   std::string option;      // of the command line: "--text-encoder"
+  std::string without;     // the option that runs the model without it: "--without-t5"; empty: none does
 };
 
 struct SingleModel {
@@ -44,6 +45,13 @@ struct SingleModel {
   std::map<std::string, ComponentSource> sources = {};  // by component
   std::vector<MissingPart> missing = {};
 };
+
+// Returns the components that a model of that pipeline does not have by `given`: T5 and its tokenizer, or none.
+// InvalidArgument if the pipeline cannot run without them.
+absl::StatusOr<std::vector<std::string>> LeftOut(const control::ComponentFiles& given, std::string_view pipeline);
+
+// Returns the option that runs a model of that pipeline without the component; empty if there is none.
+std::string OptionWithout(std::string_view component, std::string_view pipeline);
 
 // Assembles the model of the transformer in `path`. Components that are nowhere are in `missing`. Returns the errors of
 // ReadFileKind and CheckUsable, FailedPrecondition for a file without a transformer, and InvalidArgument for a given

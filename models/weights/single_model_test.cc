@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_replace.h"
+#include "base/files/file.h"
 #include "control/parameters/component_files.h"
 #include "models/weights/model_folder.h"
 #include "tests/support/test_folder.h"
@@ -169,6 +171,60 @@ TEST_F(SingleModelTest, AVariantThatTheWeightsDoNotTellIsToldByTheFilesName) {
   EXPECT_EQ(open("flux-2-klein-4b.safetensors")->base, "black-forest-labs/FLUX.2-klein-4B");
   EXPECT_EQ(open("flux-2-klein-base-4b-fp8.safetensors")->base, "black-forest-labs/FLUX.2-klein-base-4B");
   EXPECT_THAT(ErrorOf(open("model.safetensors").status()), AllOf(HasSubstr("its base model"), HasSubstr("with: mv ")));
+}
+
+// A file of Stable Diffusion 3 with its autoencoder and its three text encoders.
+constexpr const char* kSd3 = "tests/golden-files/checkpoints/sd3_small/checkpoint_incl_clips_t5.safetensors";
+
+TEST_F(SingleModelTest, StableDiffusion3WithoutT5LacksNeitherT5NorItsTokenizer) {
+  const std::string bytes = base::ReadWholeFile(kSd3, kSd3, 1 << 24).value();
+  const std::string file = folder_.Write(
+      "sd3_medium_incl_clips.safetensors",
+      absl::StrReplaceAll(bytes, {{"text_encoders.t5xxl.", "text_encoders_t5xxl."}}));  // names of no component
+  const std::string tokenizers = "tests/golden/pipelines/sd3";
+  const std::string error = ErrorOf(ModelFolder::OpenWith(file, {.tokenizer = tokenizers + "/tokenizer"}).status());
+  EXPECT_THAT(error, AllOf(HasSubstr("text_encoder_3 (T5EncoderModel, --text-encoder or --without-t5)"),
+                           HasSubstr("tokenizer_3 (T5TokenizerFast, --tokenizer or --without-t5)"),
+                           Not(HasSubstr("text_encoder_2"))));
+  const control::ComponentFiles without = {.tokenizer = tokenizers, .without_t5 = true};
+  const absl::StatusOr<ModelFolder> model = ModelFolder::OpenWith(file, without);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_FALSE(model->HasComponent("text_encoder_3"));
+  EXPECT_FALSE(model->HasComponent("tokenizer_3"));
+  EXPECT_TRUE(model->HasComponent("text_encoder_2"));
+
+  // T5 is not read where it is present, and the digests differ.
+  const absl::StatusOr<ModelFolder> with = ModelFolder::OpenWith(kSd3, {.tokenizer = tokenizers});
+  const absl::StatusOr<ModelFolder> left_out = ModelFolder::OpenWith(kSd3, without);
+  ASSERT_TRUE(with.ok() && left_out.ok()) << with.status() << left_out.status();
+  EXPECT_TRUE(with->HasComponent("text_encoder_3"));
+  EXPECT_FALSE(left_out->HasComponent("text_encoder_3"));
+  EXPECT_NE(*with->Digest(), *left_out->Digest());
+  EXPECT_EQ(*model->Digest(), *left_out->Digest()) << "only T5 differs between the files";
+}
+
+TEST_F(SingleModelTest, AFolderOfStableDiffusion3CanBeReadWithoutT5) {
+  fs::copy("tests/golden/pipelines/sd3", folder_ / "sd3", fs::copy_options::recursive);
+  const std::string folder = folder_ / "sd3";
+  const std::string whole = *ModelFolder::Open(folder)->Digest();
+  fs::remove_all(folder + "/text_encoder_3");
+  EXPECT_THAT(ErrorOf(ModelFolder::Open(folder).status()),
+              AllOf(HasSubstr("no folder for component text_encoder_3"), HasSubstr("without it with: --without-t5")));
+  const absl::StatusOr<ModelFolder> without = ModelFolder::OpenWith(folder, {.without_t5 = true});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->components().size(), 7u);
+  EXPECT_NE(*without->Digest(), whole);
+  fs::remove_all(folder + "/text_encoder_2");
+  EXPECT_THAT(ErrorOf(ModelFolder::Open(folder).status()), Not(HasSubstr("--without-t5"))) << "CLIP-G is needed";
+}
+
+TEST_F(SingleModelTest, OnlyStableDiffusion3RunsWithoutT5) {
+  CopyEncoders();
+  for (const std::string& model : {file(), std::string(kKlein), std::string("tests/golden/pipelines/flux_dev")}) {
+    const absl::Status status = ModelFolder::OpenWith(model, {.without_t5 = true}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << model << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("as only Stable Diffusion 3 can; leave out --without-t5"));
+  }
 }
 
 TEST_F(SingleModelTest, AFileWithoutATransformerIsNoModel) {

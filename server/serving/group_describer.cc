@@ -24,6 +24,7 @@ std::string FilesIdentity(const control::LoadParameters& load) {
   for (const std::string* path : {&load.files.autoencoder, &load.files.tokenizer}) {
     digest.UpdatePart(path->empty() ? "" : base::FolderIdentity(*path));
   }
+  if (load.files.without_t5) digest.UpdatePart("without_t5");
   return digest.Finish();
 }
 

@@ -131,6 +131,52 @@ TEST_F(ModelsOnTheCommandLineTest, AThirdPromptNeedsAThirdTextEncoder) {
   EXPECT_EQ(plain.exit_code, 0) << plain.errors;
 }
 
+TEST_F(ModelsOnTheCommandLineTest, StableDiffusion3WithoutT5IsAnotherModelWithThePicturesOfAFolderWithoutIt) {
+  const std::string whole = "tests/golden/pipelines/sd3", model = Copy("sd3");
+  const std::string index = Read(model + "/model_index.json");
+  const std::regex third("\"(text_encoder_3|tokenizer_3)\": \\[[^\\]]*\\]");
+  folder_.Write("sd3/model_index.json", std::regex_replace(index, third, "\"$1\": [null, null]"));
+  const std::vector<std::string> layout = {"--layout=cfg=2", "--without-t5", "--certify=off"};
+  for (const Result& result : {Generate(whole, {}, "with.png"), Generate(whole, {"--without-t5"}, "without.png"),
+                               Generate(model, {}, "folder.png"), Generate(whole, layout, "layout.png")}) {
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+  }
+  const server::DecodedImage without = Picture("without.png");
+  EXPECT_EQ(without.image.bytes, Picture("folder.png").image.bytes);
+  EXPECT_EQ(without.image.bytes, Picture("layout.png").image.bytes);
+  EXPECT_NE(without.image.bytes, Picture("with.png").image.bytes);
+  const auto hash = [](const std::string& parameters) {
+    std::smatch found;
+    return std::regex_search(parameters, found, std::regex("Model hash: ([0-9a-f]+)")) ? found[1].str() : "";
+  };
+  EXPECT_NE(hash(without.parameters), hash(Picture("with.png").parameters));
+  const Result again = Run({"replay", folder_ / "without.png", "--model", whole, "--without-t5"});
+  EXPECT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_EQ(again.errors, "");
+  EXPECT_THAT(Run({"replay", folder_ / "without.png", "--model", whole}).errors,
+              HasSubstr("was made by a model with digest"));
+  const Result prompt = Generate(whole, {"--without-t5", "--prompt-3", "a dog"}, "a.png");
+  EXPECT_THAT(prompt.errors, HasSubstr("prompt 3 is 'a dog'; this model does not read it"));
+}
+
+TEST_F(ModelsOnTheCommandLineTest, AFileOfStableDiffusion3WithBothClipsRunsWithoutT5) {
+  const std::string whole = "tests/golden-files/checkpoints/sd3_small/checkpoint_incl_clips_t5.safetensors";
+  const std::string clips = folder_.Write(
+      "sd3_medium_incl_clips.safetensors",
+      std::regex_replace(Read(whole), std::regex("text_encoders\\.t5xxl"), "text_encoders_t5xxl"));  // of no component
+  const std::string tokenizers = "--tokenizer=tests/golden/pipelines/sd3";
+  EXPECT_THAT(Generate(clips, {tokenizers}, "a.png").errors,
+              HasSubstr("text_encoder_3 (T5EncoderModel, --text-encoder or --without-t5)"));
+  EXPECT_THAT(Run({"inspect", clips}).output, HasSubstr("missing: a T5EncoderModel, see --text-encoder or --without-t5"));
+  for (const Result& result :
+       {Generate(clips, {tokenizers, "--without-t5"}, "clips.png"), Generate(whole, {tokenizers}, "with.png"),
+        Generate(whole, {tokenizers, "--without-t5"}, "without.png")}) {
+    ASSERT_EQ(result.exit_code, 0) << result.errors;
+  }
+  EXPECT_EQ(Picture("clips.png").image.bytes, Picture("without.png").image.bytes);
+  EXPECT_NE(Picture("clips.png").image.bytes, Picture("with.png").image.bytes);
+}
+
 TEST_F(ModelsOnTheCommandLineTest, TheRestOfALargerModelInAFileIsNamedAndChangesNothing) {
   const std::string model = Copy("pixart_sigma");
   std::string file;

@@ -97,8 +97,8 @@ void PrintText(const Report& report, const std::string& path) {
       std::printf("  %-16s %s\n", component.c_str(), is_published ? "as published" : source.path.c_str());
     }
     for (const models::MissingPart& part : report.model->missing) {
-      std::printf("  %-16s missing: a %s, see %s\n", part.component.c_str(), part.class_name.c_str(),
-                  part.option.c_str());
+      std::printf("  %-16s missing: a %s, see %s%s%s\n", part.component.c_str(), part.class_name.c_str(),
+                  part.option.c_str(), part.without.empty() ? "" : " or ", part.without.c_str());
     }
   }
   // An error is reported on standard error.
@@ -141,7 +141,10 @@ void PrintJson(const Report& report, const std::string& path) {
     }
     json::array missing;
     for (const models::MissingPart& part : report.model->missing) {
-      missing.push_back(json::object{{"name", part.component}, {"class", part.class_name}, {"option", part.option}});
+      missing.push_back(json::object{{"name", part.component},
+                                     {"class", part.class_name},
+                                     {"option", part.option},
+                                     {"without", part.without}});
     }
     object["base_model"] = report.model->base;
     object["components"] = std::move(components);

@@ -23,7 +23,7 @@ namespace {
 // then, all together.
 constexpr double kUnpredictedBytes = 16 << 20;
 
-// Returns what determines the bytes of an image: the canonical folder, the components elsewhere and the dtype.
+// Returns what determines the bytes of an image: the canonical folder, its components and the dtype.
 std::string MeaningOf(const control::LoadParameters& load) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::weakly_canonical(load.model, error);
@@ -32,7 +32,8 @@ std::string MeaningOf(const control::LoadParameters& load) {
     if (!path->empty()) others.push_back(*path);
   }
   return absl::StrCat(base::Quote(error ? load.model : canonical.string()),
-                      others.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(others, ", ")), " in ",
+                      others.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(others, ", ")),
+                      load.files.without_t5 ? " without T5" : "", " in ",
                       base::EnumName(load.dtype));
 }
 

@@ -75,7 +75,9 @@ void AddModelOption(CLI::App& app, ModelOptions& options) {
 void AddComponentOptions(CLI::App& app, control::ComponentFiles& files) {
   const auto add = [&app]<class Value>(const auto& field, Value& value) {
     const std::string option = PlacementOption(field.name);
-    if constexpr (std::is_same_v<Value, std::string>) {
+    if constexpr (std::is_same_v<Value, bool>) {
+      AddFlag(app, option.c_str(), field.help, value);
+    } else if constexpr (std::is_same_v<Value, std::string>) {
       AddText(app, {option.c_str(), field.help, "FILE|FOLDER"}, value);
     } else {
       AddTexts(app, {option.c_str(), field.help, "FILE|FOLDER"}, value);
@@ -161,6 +163,7 @@ std::string LocalOption(const ModelOptions& options) {
   std::vector<std::pair<std::string, bool>> typed = {{"--text-encoder", !options.files.text_encoders.empty()},
                                                      {"--vae", !options.files.autoencoder.empty()},
                                                      {"--tokenizer", !options.files.tokenizer.empty()},
+                                                     {"--without-t5", options.files.without_t5},
                                                      {"--models-dir", !options.model_folders.empty()},
                                                      {"--dtype", !options.dtype.empty()},
                                                      {"--device", !options.device.empty()}};
