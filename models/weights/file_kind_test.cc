@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/paths/path_text.h"
+#include "tests/support/gguf_bytes.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 
@@ -199,6 +200,33 @@ TEST(FileKindTest, TextEncodersAndAutoencodersAreRecognised) {
     const FileKind kind = KindOfNames(names);
     ASSERT_EQ(kind.parts.size(), 1u) << names.front();
     EXPECT_EQ(kind.parts[0].class_name, class_name);
+  }
+}
+
+TEST(FileKindTest, AClipInGgufIsReadUnderItsOwnNamesAndRefusedUnderThoseOfLlamaCpp) {
+  const TestFolder folder;
+  const auto kind_of = [&](const std::string& architecture, const std::string& name) {
+    GgufBytes gguf;
+    if (!architecture.empty()) gguf.Text("general.architecture", architecture);
+    const std::string file =
+        folder.Write("clip.gguf", gguf.Tensor(name, {8, 4}, /*type=*/0, 0).Bytes(std::string(128, '\0')));
+    const absl::StatusOr<FileKind> kind = ReadFileKind(file);
+    EXPECT_TRUE(kind.ok()) << kind.status();
+    return kind.value_or(FileKind{});
+  };
+  for (const char* architecture : {"", "clip", "pig"}) {
+    for (const char* prefix : {"", "text_encoders.clip_l.transformer."}) {
+      const FileKind kind =
+          kind_of(architecture, absl::StrCat(prefix, "text_model.encoder.layers.0.self_attn.q_proj.weight"));
+      EXPECT_TRUE(CheckUsable(kind, "clip.gguf").ok()) << CheckUsable(kind, "clip.gguf");
+      const absl::StatusOr<FilePart> part = PartFor(kind, "clip.gguf", "text_encoder", "CLIPTextModel");
+      ASSERT_TRUE(part.ok()) << part.status();
+      EXPECT_EQ(part->prefix, prefix);
+    }
+    const absl::Status refused = CheckUsable(kind_of(architecture, "t.blk.0.attn_q.weight"), "clip.gguf");
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("\"clip.gguf\" holds CLIP under the names of llama.cpp"), HasSubstr("hf download ")));
   }
 }
 

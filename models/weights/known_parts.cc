@@ -83,6 +83,7 @@ constexpr KnownPart kParts[] = {
     {kTextEncoder, "Qwen2_5_VLForConditionalGeneration", "Qwen2.5-VL", kLlamaCpp, {"blk.0.attn_q.bias"}},
     {kTextEncoder, "Qwen3ForCausalLM", "Qwen3", kLlamaCpp, {"blk.0.attn_q_norm."}},
     {kTextEncoder, "Mistral3ForConditionalGeneration", "Mistral", kLlamaCpp, {"blk.0.attn_q."}},
+    {kTextEncoder, kLlamaCppClipClass, "CLIP", kLlamaCpp, {"t.blk.0."}},
     {kTextEncoder, kVisionTowerClass, "the vision tower of Qwen2.5-VL", kLlamaCpp, {"v.blk.0."}},
 };
 

@@ -9,6 +9,9 @@
 
 namespace tessera::models {
 
+// The class of a CLIP under the names of llama.cpp's old converter (clip.cpp), which are not read.
+inline constexpr std::string_view kLlamaCppClipClass = "CLIP under llama.cpp's names";
+
 // A part has a tensor that begins with each of the marks; empty marks are always there. The first row that matches a
 // file's names applies.
 struct KnownPart {

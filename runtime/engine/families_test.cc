@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -43,6 +45,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/model_info.h"
 #include "runtime/training/training_samples.h"
+#include "tests/support/gguf_bytes.h"
 #include "tests/support/golden_pipeline.h"
 #include "tests/support/opened_autoencoder.h"
 #include "tests/support/test_folder.h"
@@ -770,6 +773,69 @@ absl::StatusOr<std::vector<double>> LatentsOf(const control::LoadParameters& loa
   ASSIGN_OR_RETURN(const control::LatentValues latents, engine.Latents(0));
   RETURN_IF_ERROR(engine.EndJob(0));
   return latents.values;
+}
+
+// The bytes of a row of values in GGUF's Q8_0, 32 to a scale, and the values that these mean.
+std::string PackQ8(const std::vector<float>& values, std::vector<float>& meant) {
+  std::string bytes;
+  for (size_t begin = 0; begin < values.size(); begin += 32) {
+    float largest = 0;
+    for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[begin + i]));
+    const c10::Half scale(largest / 127);
+    bytes += GgufBytes::Number(scale.x, 2);
+    for (size_t i = 0; i < 32; ++i) {
+      const float code = largest > 0 ? std::round(values[begin + i] / static_cast<float>(scale)) : 0;
+      const auto stored = static_cast<int8_t>(std::clamp(code, -127.0F, 127.0F));
+      bytes += static_cast<char>(stored);
+      meant.push_back(static_cast<float>(scale) * static_cast<float>(stored));
+    }
+  }
+  return bytes;
+}
+
+// Writes the CLIP of a pipeline as GGUF with its matrices in Q8_0, and as safetensors with the values that these mean.
+void WriteClips(const models::ModelFolder& folder, const std::string& gguf, const std::string& safetensors) {
+  std::map<std::string, Stored> tensors;
+  AddComponent(folder, "text_encoder", "", tensors);
+  constexpr uint32_t kF32 = 0, kQ8 = 8;
+  GgufBytes header;
+  header.Text("general.architecture", "clip");
+  std::string data;
+  for (auto& [name, stored] : tensors) {
+    ASSERT_EQ(stored.type, models::StoredType::kF32) << name;
+    const bool is_packed = stored.shape.size() == 2 && stored.shape[1] % 32 == 0;
+    std::string bytes(reinterpret_cast<const char*>(stored.bytes.data()), stored.bytes.size());
+    if (is_packed) {
+      std::vector<float> values(bytes.size() / sizeof(float)), meant;
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      bytes = PackQ8(values, meant);
+      std::memcpy(stored.bytes.data(), meant.data(), stored.bytes.size());
+    }
+    data.resize((data.size() + 31) / 32 * 32, '\0');
+    header.Tensor(name, {stored.shape.rbegin(), stored.shape.rend()}, is_packed ? kQ8 : kF32, data.size());
+    data += bytes;
+  }
+  std::ofstream(gguf, std::ios::binary) << header.Bytes(data);
+  WriteFile(safetensors, tensors);
+}
+
+TEST(ClipInGgufTest, TheLatentsAreThoseOfTheValuesThatItHolds) {
+  const std::string pipeline = GoldenPipeline("flux_dev");
+  const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open(pipeline);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const TestFolder files;
+  const std::string gguf = files / "clip_l-Q8_0.gguf", plain = files / "clip_l.safetensors";
+  ASSERT_NO_FATAL_FAILURE(WriteClips(*folder, gguf, plain));
+  const auto load = [&](const std::string& encoder) {
+    return control::LoadParameters{.model = pipeline, .files = {.text_encoders = {encoder}}};
+  };
+  const absl::StatusOr<std::vector<double>> packed = LatentsOf(load(gguf)), expected = LatentsOf(load(plain));
+  ASSERT_TRUE(packed.ok() && expected.ok()) << packed.status() << expected.status();
+  EXPECT_EQ(*packed, *expected);
+  EXPECT_NE(*packed, *LatentsOf({.model = pipeline})) << "eight bits are not the folder's values";
+  // Its products stay packed in memory.
+  Engine of_packed(WorkerRank{}), of_plain(WorkerRank{});
+  EXPECT_LT(of_packed.Load(load(gguf))->weight_bytes, of_plain.Load(load(plain))->weight_bytes);
 }
 
 // Each file of a model: where it is, and its components with their prefixes.
