@@ -124,6 +124,12 @@ std::string TextStage::KeyOf(const TextCall& call) const {
                       call.pictures == nullptr ? "" : call.pictures->key, std::string(1, '\0'), call.text);
 }
 
+// A text's key has a number in the place of the word.
+std::string TextStage::PicturesKey(const TextCall& call) const {
+  return absl::StrCat(config_.encoder, ",pictures,", FactorsOf(call) == nullptr ? "" : call.adapters->key, ",",
+                      call.pictures->key);
+}
+
 // All ranks then find the same states finite, and keep the same texts in their caches, even if their devices round
 // differently.
 void TextStage::ShareFirstRanksStates(EncodedTokens& states) const {
@@ -157,10 +163,14 @@ absl::StatusOr<PlannedText> TextStage::PlanOf(const TextCall& call) const {
   return text;
 }
 
-absl::StatusOr<std::vector<EncoderPicture>> TextStage::PicturesOf(const TextCall& call) const {
+absl::StatusOr<std::vector<EncoderPicture>> TextStage::PicturesOf(const TextCall& call, bool with_patches) const {
   std::vector<EncoderPicture> pictures;
   if (call.pictures == nullptr) return pictures;
   for (const control::Frames& picture : call.pictures->pictures) {
+    if (!with_patches) {
+      ASSIGN_OR_RETURN(pictures.emplace_back().grid, config_.processor->GridOf({picture.width, picture.height}));
+      continue;
+    }
     ASSIGN_OR_RETURN(const control::Frames resized, config_.processor->Resized(picture));
     EncoderPicture& read = pictures.emplace_back(config_.processor->PatchesOf(resized));
     read.patches = read.patches.to(encoder_.device());
@@ -189,7 +199,9 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   };
   TextEncoderInput input{.ids = row(text.ids), .states = call.plan.states};
   if (call.plan.padding == TextPadding::kMasked) input.mask = row(text.mask);
-  ASSIGN_OR_RETURN(input.pictures, PicturesOf(call));
+  const EncodedText* const seen = call.pictures == nullptr ? nullptr : cache_->Find(PicturesKey(call));
+  if (seen != nullptr) input.picture_tokens = seen->hidden.to(encoder_.device());
+  ASSIGN_OR_RETURN(input.pictures, PicturesOf(call, /*with_patches=*/seen == nullptr));
   const parallel::ForwardContext with_adapters{
       .attention = context.attention, .tensor = context.tensor, .world = context.world, .adapters = FactorsOf(call)};
   absl::StatusOr<EncodedTokens> states = encoder_.With([&](const TextEncoder& encoder) {
@@ -206,6 +218,9 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   encoded.hidden =
       (call.plan.dropped > 0 ? WithoutRows(hidden, text.dropped_from, call.plan.dropped) : hidden).to(device_);
   if (states->pooled.defined()) encoded.pooled = states->pooled.squeeze(0).to(device_);
+  if (states->picture_tokens.defined() && seen == nullptr) {
+    cache_->Put(PicturesKey(call), {.hidden = states->picture_tokens.to(device_)});
+  }
   cache_->Put(key, encoded);
   return encoded;
 }

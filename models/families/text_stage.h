@@ -1,5 +1,5 @@
 // TextStage encodes a text with one encoder: it has a tokenizer, the encoder, and a cache of texts that were encoded
-// before.
+// before and of what the encoder read their pictures as, which texts with the same pictures share.
 #pragma once
 
 #include <list>
@@ -112,10 +112,11 @@ class TextStage {
     return AdaptersOf(call.adapters, config_.encoder);
   }
   std::string KeyOf(const TextCall& call) const;
+  std::string PicturesKey(const TextCall& call) const;  // of the pictures alone
   // Returns the text of a call with the tokens of its pictures.
   absl::StatusOr<PlannedText> PlanOf(const TextCall& call) const;
-  // Returns the pictures of a call as the encoder reads them.
-  absl::StatusOr<std::vector<EncoderPicture>> PicturesOf(const TextCall& call) const;
+  // Returns the pictures of a call as the encoder reads them: without their patches if `with_patches` is false.
+  absl::StatusOr<std::vector<EncoderPicture>> PicturesOf(const TextCall& call, bool with_patches) const;
   void ShareFirstRanksStates(EncodedTokens& states) const;
 
   TextStageConfig config_;

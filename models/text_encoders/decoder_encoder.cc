@@ -83,15 +83,21 @@ DecoderEncoder::DecoderEncoder(const VisionLanguageConfig& config, ParamTable& t
   sections_ = config.sections;
 }
 
-at::Tensor DecoderEncoder::Embed(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
-  at::Tensor x = embedding_.Forward(input.ids);
-  if (input.pictures.empty()) return x;
-  TORCH_CHECK(vision_.has_value() && x.size(0) == 1, "only one text of a model with a vision tower can have pictures");
-  const at::Tensor tokens = vision_->Forward(input.pictures, input.weights, context);  // [units, width]
-  const at::Tensor places = at::nonzero(input.ids[0] == picture_id_).squeeze(1);       // [units]
-  TORCH_CHECK(places.size(0) == tokens.size(0), "a text has ", places.size(0), " tokens of pictures of ",
-              tokens.size(0));
-  return x.index_copy(1, places, tokens.unsqueeze(0));
+at::Tensor DecoderEncoder::PictureTokens(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
+  if (input.pictures.empty()) return {};
+  TORCH_CHECK(vision_.has_value(), "only a model with a vision tower reads pictures");
+  if (input.picture_tokens.defined()) return input.picture_tokens;
+  return vision_->Forward(input.pictures, input.weights, context);
+}
+
+at::Tensor DecoderEncoder::Embed(const TextEncoderInput& input, const at::Tensor& picture_tokens) const {
+  const at::Tensor x = embedding_.Forward(input.ids);
+  if (!picture_tokens.defined()) return x;
+  TORCH_CHECK(x.size(0) == 1, "only one text can have pictures");
+  const at::Tensor places = at::nonzero(input.ids[0] == picture_id_).squeeze(1);  // [units]
+  TORCH_CHECK(places.size(0) == picture_tokens.size(0), "a text has ", places.size(0), " tokens of pictures of ",
+              picture_tokens.size(0));
+  return x.index_copy(1, places, picture_tokens.unsqueeze(0));
 }
 
 at::Tensor DecoderEncoder::Angles(const TextEncoderInput& input) const {
@@ -117,7 +123,8 @@ at::Tensor DecoderEncoder::Angles(const TextEncoderInput& input) const {
 EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
   const BroughtPart frame(input.weights, WeightResidency::kFrame);
   SelectedStates states(input.states, config_.layers);
-  at::Tensor x = Embed(input, context);  // [b, t, width]
+  const at::Tensor picture_tokens = PictureTokens(input, context);
+  at::Tensor x = Embed(input, picture_tokens);  // [b, t, width]
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   at::Tensor bias = CausalBias(x);
   if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);
@@ -135,7 +142,7 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
   for (int64_t i = 0; i < config_.layers; ++i) {
     const bool normed = i == config_.layers - 1 && base::Planted("decoder_penultimate_normed");
     states.Add(i, normed ? kernels::RmsNorm(x, final_norm_, config_.norm_eps) : x);
-    if (i == states.last()) return {.hidden = states.Joined()};
+    if (i == states.last()) return {.hidden = states.Joined(), .picture_tokens = picture_tokens};
     const BroughtPart weights(input.weights, static_cast<int>(i));
     const Layer& layer = layers_[static_cast<size_t>(i)];
     const std::vector<at::Tensor> qkv =
@@ -150,7 +157,7 @@ EncodedTokens DecoderEncoder::Forward(const TextEncoderInput& input, const paral
     x = x + layer.mlp_out.Forward(kernels::SwiGlu(parts[0], parts[1]), context);
   }
   states.Add(config_.layers, kernels::RmsNorm(x, final_norm_, config_.norm_eps));
-  return {.hidden = states.Joined()};
+  return {.hidden = states.Joined(), .picture_tokens = picture_tokens};
 }
 
 namespace {

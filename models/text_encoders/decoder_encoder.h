@@ -33,8 +33,10 @@ class DecoderEncoder final : public TextEncoder {
     Linear out, gate_and_value, mlp_out;
   };
 
+  // EncodedTokens::picture_tokens.
+  at::Tensor PictureTokens(const TextEncoderInput& input, const parallel::ForwardContext& context) const;
   // The embeddings of the tokens, with those of pictures in their places: [b, t, width].
-  at::Tensor Embed(const TextEncoderInput& input, const parallel::ForwardContext& context) const;
+  at::Tensor Embed(const TextEncoderInput& input, const at::Tensor& picture_tokens) const;
   // The positions of the tokens as angles [t, head_dim / 2] in fp64, on the host.
   at::Tensor Angles(const TextEncoderInput& input) const;
 

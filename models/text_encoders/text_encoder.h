@@ -40,11 +40,15 @@ struct TextEncoderInput {
   // The pictures of the text, only for an encoder with PictureReading and b = 1: `ids` has their token once for each
   // unit of each picture.
   std::vector<EncoderPicture> pictures = {};
+  // EncodedTokens::picture_tokens of another text with the same pictures, whose patches are then not read; undefined:
+  // the tokens are computed.
+  at::Tensor picture_tokens = {};
 };
 
 struct EncodedTokens {
-  at::Tensor hidden;  // [b, t, width · states]
-  at::Tensor pooled;  // [b, pooled width]; undefined for encoders without one
+  at::Tensor hidden;               // [b, t, width · states]
+  at::Tensor pooled = {};          // [b, pooled width]; undefined for encoders without one
+  at::Tensor picture_tokens = {};  // [units, width]: what the encoder read the pictures as; undefined without pictures
 };
 
 class TextEncoder {
