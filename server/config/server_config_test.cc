@@ -102,7 +102,7 @@ picture_hosts: [images.example.org, "*.cdn.example"]
 input_check: {url: "http://localhost:9000/check", timeout: 3s, headers_file: i}
 nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 2s, lost_after: 9s, join_wait: 4s}
 groups:
-  - {model: "a: \"b\" # c", text_encoder: [t, u], vae: v, tokenizer: w, name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, weights: fp8, products: fp8, memory_limit: 12GiB, warmup: [64x32]}
+  - {model: "a: \"b\" # c", text_encoder: [t, u], vae: v, tokenizer: w, without_t5: true, name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, weights: fp8, products: fp8, memory_limit: 12GiB, warmup: [64x32]}
   - {model: d}
 adapter_folder: adapters
 certify: require
@@ -182,6 +182,7 @@ groups:
     text_encoder: ["t", "u"]
     vae: "v"
     tokenizer: "w"
+    without_t5: true
     name: "n"
     aliases: ["x", "y"]
     layout: "cfg=2,ulysses=2"
@@ -201,6 +202,7 @@ groups:
     text_encoder: []
     vae: ""
     tokenizer: ""
+    without_t5: false
     name: ""
     aliases: []
     layout: "auto"
