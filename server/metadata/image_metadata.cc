@@ -22,7 +22,7 @@ std::string PictureNames(absl::string_view key, absl::Span<const control::Pictur
 }
 
 ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins) {
-  const auto& [sampler, model_name, model, placement, layout, weights, picture_key] = origins;
+  const auto& [sampler, model_name, model, placement, layout, weights, products_drift, picture_key] = origins;
   control::JobParameters job = asked;
   DropUnusedParameters(job, model);
   ImageParameters metadata;
@@ -41,6 +41,8 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigi
   if (used.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(used.autoencoder);
   metadata.storage = control::StorageText(used.weights, control::QuantizationOf(model));
   metadata.products = control::ProductsText(used.products);
+  const bool is_certified_kind = job.adapters.empty() && job.images.empty();
+  if (!metadata.products.empty() && is_certified_kind) metadata.products_drift = products_drift;
   if (!model.default_clean_caption) metadata.clean_caption.reset();
   if (job.max_sequence_length == 0) metadata.max_sequence_length.reset();
   for (control::AdapterUse& adapter : metadata.adapters) adapter.file.clear();

@@ -1,6 +1,7 @@
 // Converts between a request and the generation parameters that an image file records.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -29,7 +30,10 @@ struct ImageOrigins {
   const control::ModelDescription& model;
   const control::LoadParameters& placement;
   parallel::Layout layout;
-  std::string weights;           // Loaded::contents; empty if unknown
+  std::string weights;  // Loaded::contents; empty if unknown
+  // LayoutCertification::products_drift. Certificates are for images without adapters and pictures, so that others do
+  // not name it.
+  std::optional<double> products_drift = {};
   std::string picture_key = {};  // for PictureNames; empty: pictures are not named
 };
 

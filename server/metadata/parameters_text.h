@@ -51,6 +51,9 @@ struct ImageParameters {
   std::string autoencoder;      // its placement
   std::string storage;          // of quantized weights; empty if they are plain
   std::string products;         // of the transformer's blocks (control::ProductsText); empty if they are plain
+  // How far the certificate of model and layout says that these products drift from plain ones: the relative error of
+  // the last latents. Absent if no certificate says it.
+  std::optional<double> products_drift;
   std::optional<bool> clean_caption;
   std::optional<bool> resolution_binning;
   std::optional<int> max_sequence_length;
@@ -77,10 +80,11 @@ constexpr auto FieldsOf(const ImageParameters*) {
       Field("Model hash", &P::model_digest), Field("Weights hash", &P::weights_digest), Field("noise", &P::noise),
       Field("Dtype", &P::dtype), Field("Device", &P::device), Field("Text encoders", &P::text_encoders),
       Field("VAE", &P::autoencoder), Field("Weight storage", &P::storage), Field("Products", &P::products),
-      Field("Layout", &P::layout), Field("Instruction set", &P::instruction_set),
-      Field("clean_caption", &P::clean_caption), Field("resolution_binning", &P::resolution_binning),
-      Field("max_sequence_length", &P::max_sequence_length), Field("loras", &P::adapters), Field("Images", &P::images),
-      Field("Mask", &P::mask), Field("Denoising strength", &P::strength), base::Inline(&P::options));
+      Field("Products drift", &P::products_drift), Field("Layout", &P::layout),
+      Field("Instruction set", &P::instruction_set), Field("clean_caption", &P::clean_caption),
+      Field("resolution_binning", &P::resolution_binning), Field("max_sequence_length", &P::max_sequence_length),
+      Field("loras", &P::adapters), Field("Images", &P::images), Field("Mask", &P::mask),
+      Field("Denoising strength", &P::strength), base::Inline(&P::options));
 }
 
 // Returns the options that differ from their defaults in the form of the text: "True CFG scale" and "4". The order is

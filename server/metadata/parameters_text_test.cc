@@ -57,6 +57,19 @@ TEST(ParametersTextTest, TextHasTheFormThatImageBrowsersRead) {
             "tessera 0.1.0");
 }
 
+TEST(ParametersTextTest, TheDriftOfProductsStandsAfterThem) {
+  ImageParameters parameters = Typical();
+  parameters.products = "fp8";
+  parameters.products_drift = 0.03125;
+  ExpectRoundTrip(parameters);
+  EXPECT_THAT(FormatParameters(parameters).value(), HasSubstr(", Products: fp8, Products drift: 0.03125, Layout: "));
+  parameters.products_drift.reset();
+  ExpectRoundTrip(parameters);
+  EXPECT_THAT(FormatParameters(parameters).value(), Not(HasSubstr("drift")));
+  EXPECT_THAT(std::string(ParseParameters("cat\nSteps: 4, Seed: 9, Size: 8x8, Products drift: inf").status().message()),
+              HasSubstr("a finite number"));
+}
+
 TEST(ParametersTextTest, AdaptersStandWithTheirScalesAndDigests) {
   ImageParameters parameters = Typical();
   const std::string a(64, 'a'), b(64, 'b');

@@ -219,7 +219,8 @@ ServingGroup GroupFleet::Find(const Lock&, GroupId group) const {
           .load = replica.group.load,
           .layout = replica.runner == nullptr ? replica.group.layout : replica.runner->layout(),
           .model = replica.model,
-          .contents = replica.runner == nullptr ? "" : replica.runner->contents()};
+          .contents = replica.runner == nullptr ? "" : replica.runner->contents(),
+          .products_drift = replica.runner == nullptr ? std::nullopt : replica.runner->products_drift()};
 }
 
 void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<control::MemoryBudget>& memory_budget) {

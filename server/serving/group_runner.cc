@@ -112,9 +112,9 @@ GroupInfo GroupRunner::Info() const {
           .state = progress.state,
           .loaded = progress.loaded,
           .reason = reason_,
-          .certificate = layout == parallel::Layout() ? "not needed"
-                         : session_.certified()       ? "certified"
-                                                      : "uncertified",
+          .certificate = layout == parallel::Layout()         ? "not needed"
+                         : session_.certification().certified ? "certified"
+                                                              : "uncertified",
           .restarts = restarts_,
           .device_memories = session_.DeviceMemories()};
 }

@@ -41,6 +41,8 @@ class GroupRunner final {
   parallel::Layout layout() const { return session_.layout(); }
   // Returns Loaded::contents of the served model.
   std::string contents() const { return session_.contents(); }
+  // Returns LayoutCertification::products_drift of the served layout.
+  std::optional<double> products_drift() const { return session_.certification().products_drift; }
 
   // Ends the group's workers with all their tasks and starts new ones at once. Does nothing if the group is not ready.
   void Replace(const std::string& reason);

@@ -103,7 +103,9 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGro
 
 absl::Status GroupSession::CheckLayout() {
   VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
-  if (request.layout != parallel::Layout() && NeedsIdentity(request.load)) {
+  const bool has_subject =
+      request.layout != parallel::Layout() || request.load.placement.products != control::Products::kPlain;
+  if (has_subject && NeedsIdentity(request.load)) {
     ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(OptionsFor(parallel::Layout())));
     ASSIGN_OR_RETURN(request.identity, group->Identify(request.load.device, request.layout.ranks()));
     RETURN_IF_ERROR(group->Shutdown());
@@ -113,10 +115,10 @@ absl::Status GroupSession::CheckLayout() {
   const VerificationHost host = {
       .open = open, .report = [this](const std::string& text) { on_state_(GroupState::kCertifying, text); }};
   const auto warn = [this](const std::string& warning) { log_({base::LogLevel::kWarning, warning}); };
-  ASSIGN_OR_RETURN(const bool certified,
+  ASSIGN_OR_RETURN(const LayoutCertification certification,
                    Certify(request, subject_, options_.certify, CertificateFolder(options_.certificates), host, warn));
   const std::lock_guard lock(mutex_);
-  certified_ = certified;
+  certification_ = certification;
   return absl::OkStatus();
 }
 
@@ -263,9 +265,9 @@ parallel::Layout GroupSession::layout() const {
   return layout_;
 }
 
-bool GroupSession::certified() const {
+LayoutCertification GroupSession::certification() const {
   const std::lock_guard lock(mutex_);
-  return certified_;
+  return certification_;
 }
 
 std::string GroupSession::contents() const {

@@ -84,7 +84,7 @@ class GroupSession final {
 
   bool is_alive() const;            // whether workers are believed to be alive
   parallel::Layout layout() const;  // the layout of the options until GiveUpLayout
-  bool certified() const;
+  LayoutCertification certification() const;
   std::string contents() const;  // digest of the contents loaded last
   absl::Duration SinceLastAnswer() const;
   absl::Duration ReloadTime() const;  // duration of the last load in Open
@@ -121,7 +121,7 @@ class GroupSession final {
   // Guarded by mutex_; only the thread changes group_.
   std::shared_ptr<WorkerGroup> group_;  // the current workers, for serving or for a proof
   parallel::Layout layout_;
-  bool certified_ = false;
+  LayoutCertification certification_ = {.certified = false};
   std::string contents_;
   bool killed_ = false;
   struct {

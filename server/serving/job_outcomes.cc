@@ -121,6 +121,7 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
                               .placement = group.load,
                               .layout = group.layout,
                               .weights = group.contents,
+                              .products_drift = group.products_drift,
                               .picture_key = names_pictures ? context_.picture_key(finished.task.plan.key) : ""});
   const absl::StatusOr<FittedParameters> fitted = FitParameters(metadata, finished.task.output.format);
   if (!fitted.ok()) return FailRunning(finished.attempt, fitted.status());

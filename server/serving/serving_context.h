@@ -29,7 +29,8 @@ struct ServingGroup {
   control::LoadParameters load;
   parallel::Layout layout;
   ServedModels::Model model;
-  std::string contents;  // Loaded::contents
+  std::string contents;                  // Loaded::contents
+  std::optional<double> products_drift;  // LayoutCertification::products_drift
 };
 
 // The groups as the parts that handle jobs see them.

@@ -117,6 +117,16 @@ const Canary& Certificate::worst() const {
   return *std::ranges::max_element(canaries, {}, part);
 }
 
+std::optional<double> Certificate::products_drift() const {
+  std::optional<double> largest;
+  for (const Canary& canary : canaries) {
+    if (!canary.products_drift.has_value()) continue;
+    if (!std::isfinite(*canary.products_drift)) return std::nullopt;
+    largest = std::max(largest.value_or(0), *canary.products_drift);
+  }
+  return largest;
+}
+
 std::string CertificateText(const Certificate& certificate) {
   json::object object = ContentOf(certificate);
   object["checksum"] = absl::BytesToHexString(base::Sha256Of(json::serialize(object)));

@@ -65,6 +65,8 @@ struct Certificate {
 
   bool passed() const;
   const Canary& worst() const;  // largest error relative to its bound; there is at least one canary
+  // Returns the largest products_drift of the canaries. Absent if none was measured, or if one is not finite.
+  std::optional<double> products_drift() const;
 };
 
 // Convert to and from JSON with a checksum over everything else. INVALID_ARGUMENT for a text that is not a certificate

@@ -55,6 +55,17 @@ class CertificateTest : public ::testing::Test {
   TestFolder folder_;
 };
 
+TEST_F(CertificateTest, NamesTheLargestDriftOfItsProducts) {
+  Certificate certificate = Example();
+  EXPECT_EQ(certificate.products_drift(), 0.02);
+  certificate.canaries[0].products_drift = 0.03;
+  EXPECT_EQ(certificate.products_drift(), 0.03);
+  certificate.canaries[1].products_drift = NAN;
+  EXPECT_EQ(certificate.products_drift(), std::nullopt);
+  for (Canary& canary : certificate.canaries) canary.products_drift.reset();
+  EXPECT_EQ(certificate.products_drift(), std::nullopt);
+}
+
 TEST_F(CertificateTest, IsFoundAgainAsItWasKept) {
   const CertificateFolder folder(folder_ / "new/folder");
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());

@@ -27,25 +27,31 @@ std::string WorstText(const Certificate& certificate) {
                          worst.bound, worst.worst_step, worst.width, worst.height);
 }
 
-absl::StatusOr<bool> Certify(const VerificationRequest& request, const CertificateSubject& subject,
-                             CertifyPolicy policy, const CertificateFolder& folder, const VerificationHost& host,
-                             const std::function<void(const std::string&)>& warn) {
-  if (request.layout == parallel::Layout()) return true;  // one rank needs no certificate
+absl::StatusOr<LayoutCertification> Certify(const VerificationRequest& request, const CertificateSubject& subject,
+                                            CertifyPolicy policy, const CertificateFolder& folder,
+                                            const VerificationHost& host,
+                                            const std::function<void(const std::string&)>& warn) {
+  const bool one_rank = request.layout == parallel::Layout();
+  if (one_rank && subject.products.empty()) return LayoutCertification();
   absl::StatusOr<Certificate> certificate = folder.Find(subject);
-  if (!certificate.ok() && policy == CertifyPolicy::kAuto) {
+  if (!certificate.ok() && (one_rank || policy == CertifyPolicy::kAuto)) {
     if (certificate.status().code() != absl::StatusCode::kNotFound) {
       warn(std::string(certificate.status().message()));
     }
+    if (one_rank) return LayoutCertification();
     if (host.report) host.report(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
     ASSIGN_OR_RETURN(Verification verification, VerifyLayout(request, subject, host));
     certificate = std::move(verification.certificate);
     // A proven layout is used even if its certificate cannot be stored.
     if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) warn(std::string(kept.message()));
   }
-  if (certificate.ok() && certificate->passed()) return true;
+  if (certificate.ok() && certificate->passed()) {
+    return LayoutCertification{.products_drift = certificate->products_drift()};
+  }
+  if (one_rank) return LayoutCertification();
   if (policy == CertifyPolicy::kOff) {
     warn(absl::StrCat("layout ", subject.layout, " is not certified"));
-    return false;
+    return LayoutCertification{.certified = false};
   }
   if (certificate.ok()) return Refused(subject, absl::StrCat("it did not pass: ", WorstText(*certificate)));
   return Refused(subject, absl::StrCat(std::string(certificate.status().message()),

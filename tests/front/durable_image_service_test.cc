@@ -85,7 +85,8 @@ class DurableImageServiceTest : public ::testing::Test {
   void Start(const std::string& script = "", server::DurableServiceOptions options = {}) {
     setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     options.data_folder = folder_ / "data";
-    options.groups = {{.name = "tiny", .load = {.model = folder_ / "tiny"}, .layout = layout_}};
+    options.groups = {
+        {.name = "tiny", .load = {.model = folder_ / "tiny", .placement = placement_}, .layout = layout_}};
     options.first_back_off = absl::Milliseconds(1);
     if (!options.log) options.log = [](const std::string&) {};
     absl::StatusOr<std::unique_ptr<server::DurableImageService>> service = server::DurableImageService::Start(options);
@@ -131,6 +132,7 @@ class DurableImageServiceTest : public ::testing::Test {
   TestFolder folder_;
   FaultyDisk disk_;
   server::LayoutRequest layout_;
+  control::Placement placement_;
   server::Caller caller_ = {.tenant = "me"};
   std::unique_ptr<server::DurableImageService> service_;
 };
@@ -277,6 +279,26 @@ TEST_F(DurableImageServiceTest, JobsOfAGroupWhoseRanksDisagreeAreMadeByOneRank) 
   EXPECT_EQ(job.state, server::JobState::kDone) << job.error;
   EXPECT_EQ(job.layout, "serial");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "data/certificates")) << "the layout is no longer certified";
+}
+
+// The fake worker computes no products, so that the certificate that is made at the start names a drift of zero.
+TEST_F(DurableImageServiceTest, PicturesNameTheDriftOfTheCertificateOfTheirLayout) {
+  placement_.products = control::Products::kFp8;
+  const auto drift_on = [this](const std::string& layout) {
+    layout_ = {.layout = layout};
+    Start();
+    const server::Job job = WaitForEnd(Submit(Request()));
+    EXPECT_EQ(job.state, server::JobState::kDone) << job.error;
+    const absl::StatusOr<server::DecodedImage> image = server::DecodeImage(FileOf(job));
+    service_.reset();
+    EXPECT_TRUE(image.ok()) << image.status();
+    const absl::StatusOr<server::ImageParameters> parameters =
+        server::ParseParameters(image.ok() ? image->parameters : "");
+    EXPECT_TRUE(parameters.ok()) << parameters.status();
+    return parameters.ok() ? parameters->products_drift : -1;
+  };
+  EXPECT_EQ(drift_on("cfg=2"), 0);
+  EXPECT_EQ(drift_on("serial"), std::nullopt) << "one rank has no certificate";
 }
 
 TEST_F(DurableImageServiceTest, ImagesThatChangeEachOtherInABatchAreMadeOneByOne) {

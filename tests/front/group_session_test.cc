@@ -66,7 +66,7 @@ TEST_F(GroupSessionTest, MakesImagesOnceItIsOpenAndLeavesNothingWhenItIsClosed) 
   ASSERT_EQ(session_.Open(), absl::OkStatus());
   EXPECT_TRUE(session_.is_alive());
   EXPECT_THAT(states_, ElementsAre(server::GroupState::kLoading));
-  EXPECT_TRUE(session_.certified()) << "one rank needs no certificate";
+  EXPECT_TRUE(session_.certification().certified) << "one rank needs no certificate";
   EXPECT_EQ(Run({{.start = {1}}, {.step = {1}, .decode = {1}}}), absl::OkStatus());
   EXPECT_THAT(owner_.heard, ElementsAre("started 1", "stepped 1", "decoded 1", "ended 1", "idle"));
   session_.Close();

@@ -2,17 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <regex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/image/image_file.h"
+#include "server/metadata/parameters_text.h"
 #include "tests/front/child_process.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
@@ -234,7 +237,8 @@ TEST_F(ModelsOnTheCommandLineTest, ProductsInFp8AreRecordedAndReplayed) {
   ASSERT_EQ(Generate(kFlux, {"--weights=fp8"}, "plain.png").exit_code, 0);
   const Result result = Generate(kFlux, {"--weights=fp8", "--products=fp8"}, "fp8.png");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(Picture("fp8.png").parameters, HasSubstr("Weight storage: fp8, Products: fp8"));
+  EXPECT_THAT(Picture("fp8.png").parameters,
+              AllOf(HasSubstr("Weight storage: fp8, Products: fp8"), Not(HasSubstr("drift"))));
   EXPECT_THAT(Picture("plain.png").parameters, Not(HasSubstr("Products")));
   EXPECT_NE(Picture("fp8.png").image.bytes, Picture("plain.png").image.bytes);
   const Result again = Run({"replay", folder_ / "fp8.png", "--model", kFlux, "--json"});
@@ -242,20 +246,36 @@ TEST_F(ModelsOnTheCommandLineTest, ProductsInFp8AreRecordedAndReplayed) {
   EXPECT_THAT(again.output, HasSubstr("\"identical\":true"));
 }
 
-TEST_F(ModelsOnTheCommandLineTest, VerifyReportsTheDriftOfProductsInFp8) {
-  const Result result = Run({"verify", "--model", kFlux, "--weights=fp8", "--products=fp8", "--layout=ulysses=2",
-                             "--steps=3", "--json", "--quiet"});
+TEST_F(ModelsOnTheCommandLineTest, VerifyReportsTheDriftOfProductsInFp8AndThePictureNamesIt) {
+  const std::vector<std::string> fp8 = {"--weights=fp8", "--products=fp8"};
+  const Result result =
+      Run({"verify", "--model", kFlux, fp8[0], fp8[1], "--layout=serial", "--steps=3", "--json", "--quiet"});
   ASSERT_EQ(result.exit_code, 0) << result.errors << result.output;
   // The verdict is the last line.
   const std::string lines = result.output.substr(0, result.output.find_last_not_of('\n') + 1);
   const boost::json::value verdict = boost::json::parse(lines.substr(lines.rfind('\n') + 1));
   EXPECT_EQ(verdict.at("products"), "fp8");
+  double largest = 0;
   for (const boost::json::value& canary : verdict.at("canaries").as_array()) {
     for (const char* drift : {"products_drift", "storage_drift"}) {
       EXPECT_GT(canary.at(drift).to_number<double>(), 1e-6) << drift;
       EXPECT_LT(canary.at(drift).to_number<double>(), 0.5) << drift;
     }
+    largest = std::max(largest, canary.at("products_drift").to_number<double>());
   }
+
+  const auto drift_of = [this](const std::string& name) {
+    const absl::StatusOr<server::ImageParameters> parameters = server::ParseParameters(Picture(name).parameters);
+    EXPECT_TRUE(parameters.ok()) << parameters.status();
+    return parameters.ok() ? parameters->products_drift : std::nullopt;
+  };
+  ASSERT_EQ(Generate(kFlux, fp8, "one.png").exit_code, 0);
+  EXPECT_EQ(drift_of("one.png"), largest);
+  // The certificate is that of one rank.
+  ASSERT_EQ(Generate(kFlux, {fp8[0], fp8[1], "--layout=ulysses=2", "--certify=off"}, "two.png").exit_code, 0);
+  EXPECT_EQ(drift_of("two.png"), std::nullopt);
+  const Result again = Run({"replay", folder_ / "one.png", "--model", kFlux, "--json"});
+  EXPECT_THAT(again.output, HasSubstr("\"same_bytes\":true")) << again.errors;
 }
 
 TEST_F(ModelsOnTheCommandLineTest, ProductsInFp8AreRefusedWhereTheyAreImpossible) {

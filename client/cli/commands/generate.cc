@@ -126,6 +126,7 @@ class Generation {
             .placement = placement_,
             .layout = standing_.layout,
             .weights = weights_,
+            .products_drift = standing_.certification.products_drift,
             .picture_key = picture_key_};
   }
 

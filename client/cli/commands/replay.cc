@@ -125,13 +125,15 @@ class Replay {
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
 
     // Apply the same lossy format to the second image.
-    const server::ImageParameters made_again = server::MetadataOf(job, {.sampler = picture.started.sampler,
-                                                                        .model_name = ModelName(placement.model),
-                                                                        .model = description,
-                                                                        .placement = placement,
-                                                                        .layout = standing.layout,
-                                                                        .weights = weights,
-                                                                        .picture_key = picture_key_});
+    const server::ImageParameters made_again =
+        server::MetadataOf(job, {.sampler = picture.started.sampler,
+                                 .model_name = ModelName(placement.model),
+                                 .model = description,
+                                 .placement = placement,
+                                 .layout = standing.layout,
+                                 .weights = weights,
+                                 .products_drift = standing.certification.products_drift,
+                                 .picture_key = picture_key_});
     ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(made_again)));
     ASSIGN_OR_RETURN(std::string again_bytes,
                      At(Stage::kJob, server::EncodeImage(picture.image, original->format, {.parameters = text})));

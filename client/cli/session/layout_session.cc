@@ -29,7 +29,7 @@ LoadedEvent LoadedOn(const LayoutStanding& standing, const control::ModelDescrip
           .dtype = base::EnumName(placement.dtype),
           .device = placement.device,
           .layout = parallel::LayoutText(standing.layout),
-          .certified = standing.certified,
+          .certified = standing.certification.certified,
           .text_encoders = base::EnumName(placement.placement.text_encoders),
           .autoencoder = base::EnumName(placement.placement.autoencoder),
           .loaded = loaded};
@@ -43,7 +43,9 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const c
   ASSIGN_OR_RETURN(const parallel::Layout layout,
                    server::ChooseLayout(asked, server::LayoutModelOf(model, placement.dtype), placement.device));
   LayoutStanding standing = {.layout = layout};
-  if (layout == session->group().layout()) return standing;
+  const bool moves = layout != session->group().layout();
+  // One rank needs no certificate, but one may say how far products that are not plain drift.
+  if (!moves && placement.placement.products == control::Products::kPlain) return standing;
   ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options));
   server::VerificationRequest request = {.model = model, .load = placement, .layout = layout};
   if (server::NeedsIdentity(placement)) {
@@ -51,17 +53,18 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const c
     if (!identity.ok()) return session->Explain(identity.status(), "the devices were being identified");
     request.identity = *std::move(identity);
   }
-  RETURN_IF_ERROR(session->Close());
+  if (moves) RETURN_IF_ERROR(session->Close());
 
   ASSIGN_OR_RETURN(server::CertificateSubject subject, server::SubjectOf(request, server::WorkerProgram()));
   standing.subject = subject;
   const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
-  const absl::StatusOr<bool> certified =
+  const absl::StatusOr<server::LayoutCertification> certification =
       server::Certify(request, subject, policy, folder, HostOf(session_options, interrupts, reporter),
                       [&](const std::string& warning) { reporter.OnWarning(warning); });
   if (interrupts.requested()) return absl::CancelledError("interrupted");
-  if (!certified.ok()) return certified.status();
-  standing.certified = *certified;
+  if (!certification.ok()) return certification.status();
+  standing.certification = *certification;
+  if (!moves) return standing;
 
   session_options.layout = layout;
   ASSIGN_OR_RETURN(session, WorkerSession::Start(session_options, interrupts));

@@ -18,8 +18,8 @@ server::VerificationHost HostOf(const WorkerSession::Options& options, Interrupt
 
 struct LayoutStanding {
   parallel::Layout layout;
-  bool certified = true;  // always true for one rank
-  server::CertificateSubject subject;
+  server::LayoutCertification certification;
+  server::CertificateSubject subject;  // empty for one rank with plain products
 };
 
 // Returns the report for a model that is loaded on the layout.
