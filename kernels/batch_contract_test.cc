@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "kernels/cpu/operators.h"
+#include "kernels/cpu/quantized_rows.h"
 #include "tests/support/instruction_sets.h"
 #include "tests/support/random_quant_weight.h"
 
@@ -111,6 +112,32 @@ TEST_P(BatchContractTest, OfProductsInFp8) {
                       const auto [codes, scales] = cpu::QuantizeActivations(in[0], isa);
                       return {codes, scales, cpu::Fp8Product(codes, scales, weight, bias, GetParam(), isa)};
                     }});
+  }
+}
+
+TEST_P(BatchContractTest, OfOperatorsThatQuantizeTheirRows) {
+  for (const int64_t rows : {1, 17, 130}) {
+    for (const int64_t channels : {64, 1030}) {
+      const std::vector<int64_t> tokens = {kLargestBatch, rows, channels}, vectors = {kLargestBatch, channels};
+      const at::Tensor weight = Random({channels});
+      ExpectContract(
+          {.name = "quantized norms",
+           .inputs = {Random(tokens), Random(tokens), Random(vectors), Random(vectors), Random(vectors)},
+           .call = [&](const auto& in, cpu::Isa isa) -> std::vector<at::Tensor> {
+             const auto [sum, codes, scales] =
+                 cpu::QuantizedResidualNorm(in[0], in[2], in[1], std::nullopt, std::nullopt, in[3], in[4], 1e-6, isa);
+             const auto layer = cpu::QuantizedLayerNorm(in[0], weight, in[3], std::nullopt, 1e-6, isa);
+             const auto rms = cpu::QuantizedRmsNorm(in[0], weight, in[4], 1e-6, isa);
+             return {sum, codes, scales, std::get<0>(layer), std::get<1>(layer), std::get<0>(rms), std::get<1>(rms)};
+           }});
+      ExpectContract({.name = "quantized activations",
+                      .inputs = {Random(tokens), Random(tokens)},
+                      .call = [&](const auto& in, cpu::Isa isa) -> std::vector<at::Tensor> {
+                        const auto gelu = cpu::QuantizedGeluTanh(in[0], isa);
+                        const auto swiglu = cpu::QuantizedSwiGlu(in[0], in[1], isa);
+                        return {std::get<0>(gelu), std::get<1>(gelu), std::get<0>(swiglu), std::get<1>(swiglu)};
+                      }});
+    }
   }
 }
 

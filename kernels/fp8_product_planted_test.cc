@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/ops.h"
+#include "kernels/quantized_ops.h"
 #include "tests/support/planted_bug.h"
 #include "tests/support/random_quant_weight.h"
 
@@ -21,6 +22,20 @@ TEST(PlantedFp8ProductTest, TheScaleOfAnotherRowIsNoticed) {
   EXPECT_LT(error(), 0.05);
   const PlantedBug planted("activations_neighbours_scale");
   EXPECT_GT(error(), 0.5);
+}
+
+TEST(PlantedFp8ProductTest, TheScaleOfAnotherRowIsNoticedWhereTheNormQuantizes) {
+  at::manual_seed(2);
+  const at::Tensor x = at::randn({2, 5, 64}) * at::tensor({1.0, 4.0, 0.25, 2.0, 8.0}).unsqueeze(-1);
+  const at::Tensor shift = at::randn({2, 64}), scale = at::randn({2, 64});
+  const auto is_exact = [&] {
+    const auto [codes, scales] = QuantizeActivations(LayerNormModulate(x, shift, scale, 1e-6));
+    const QuantizedRows rows = QuantizedLayerNormModulate(x, shift, scale, 1e-6);
+    return at::equal(rows.codes, codes) && at::equal(rows.scales, scales);
+  };
+  EXPECT_TRUE(is_exact());
+  const PlantedBug planted("folded_neighbours_scale");
+  EXPECT_FALSE(is_exact());
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "kernels/cpu/operators.h"
+#include "kernels/cpu/quantized_rows.h"
 #include "kernels/ops.h"
+#include "kernels/quantized_ops.h"
 #include "kernels/reference/operators.h"
 #include "tests/support/instruction_sets.h"
 #include "tests/support/random_quant_weight.h"
@@ -214,6 +219,125 @@ TEST(Fp8ProductTest, ARowThatIsNotFiniteMakesItsOwnResultNanAlone) {
   const at::Tensor y = Fp8Product(codes, scales, weight, std::nullopt, at::kFloat);
   EXPECT_TRUE(y[1].isnan().all().item<bool>());
   EXPECT_TRUE(y[0].isfinite().all().item<bool>() && y[2].isfinite().all().item<bool>());
+}
+
+// Whether all tensors have the same bits, NaN included.
+bool HaveSameBits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::ranges::equal(a, b, [](const at::Tensor& x, const at::Tensor& y) {
+    return x.scalar_type() == y.scalar_type() && x.sizes() == y.sizes() &&
+           at::equal(x.contiguous().view(at::kByte), y.contiguous().view(at::kByte));
+  });
+}
+
+std::vector<at::Tensor> Listed(const std::tuple<at::Tensor, at::Tensor>& rows) {
+  return {std::get<0>(rows), std::get<1>(rows)};
+}
+
+std::vector<at::Tensor> Listed(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& all) {
+  return {std::get<0>(all), std::get<1>(all), std::get<2>(all)};
+}
+
+// The inputs of a norm with more rows than a thread's cache holds, of an even and an uneven number of channels. Some
+// rows are zero, large, small or not finite; the modulations are parts of one wider product.
+struct NormInputs {
+  NormInputs(int64_t channels, at::ScalarType dtype)
+      : x(at::randn({3, 37, channels}) * at::exp2(at::randint(-12, 12, {3, 37, 1}).to(at::kFloat))),
+        y(at::randn({3, 37, channels}).to(dtype)),
+        weight(at::randn({channels}).to(dtype)),
+        bias(at::randn({channels}).to(dtype)) {
+    x[0][3].zero_();
+    x[1][5][0] = INFINITY;
+    x[2][36][channels - 1] = NAN;
+    x = x.to(dtype);
+    const std::vector<at::Tensor> parts = at::randn({3, 3 * channels}).to(dtype).chunk(3, -1);
+    gate = parts[0];
+    shift = parts[1];
+    scale = parts[2];
+  }
+
+  at::Tensor x, y, weight, bias, gate, shift, scale;
+};
+
+constexpr double kEps = 1e-6;
+
+TEST(FoldedQuantizationTest, NormsHaveTheBitsOfSeparatePassesOnEveryInstructionSet) {
+  at::manual_seed(11);
+  for (const int64_t channels : {1, 24, 131, 1152}) {
+    for (const at::ScalarType dtype : kTypes) {
+      const NormInputs in(channels, dtype);
+      for (const cpu::Isa isa : IsasOfThisMachine()) {
+        SCOPED_TRACE(testing::Message() << channels << " " << dtype << " " << static_cast<int>(isa));
+        const auto quantized = [&](const at::Tensor& x) { return cpu::QuantizeActivations(x, isa); };
+        EXPECT_TRUE(HaveSameBits(Listed(cpu::QuantizedLayerNorm(in.x, std::nullopt, in.shift, in.scale, kEps, isa)),
+                                 Listed(quantized(cpu::LayerNormModulate(in.x, in.shift, in.scale, kEps, isa)))));
+        EXPECT_TRUE(HaveSameBits(Listed(cpu::QuantizedLayerNorm(in.x, in.weight, in.shift, std::nullopt, kEps, isa)),
+                                 Listed(quantized(cpu::LayerNormShift(in.x, in.weight, in.shift, kEps, isa)))));
+        for (const std::optional<at::Tensor>& factor : {std::optional(in.scale), std::optional<at::Tensor>()}) {
+          const at::Tensor normalised = cpu::RmsNorm(in.x, in.weight, kEps, isa);
+          EXPECT_TRUE(HaveSameBits(Listed(cpu::QuantizedRmsNorm(in.x, in.weight, factor, kEps, isa)),
+                                   Listed(quantized(factor ? normalised * factor->unsqueeze(1) : normalised))));
+        }
+        const auto expect_sum = [&](const auto&... args) {
+          const auto [sum, normalised] = cpu::GatedResidualNormModulate(in.x, args..., kEps, isa);
+          const auto [codes, scales] = quantized(normalised);
+          EXPECT_TRUE(HaveSameBits(Listed(cpu::QuantizedResidualNorm(in.x, args..., kEps, isa)), {sum, codes, scales}));
+        };
+        const std::optional<at::Tensor> none;
+        expect_sum(std::optional(in.gate), in.y, none, none, std::optional(in.shift), std::optional(in.scale));
+        expect_sum(none, in.y, none, none, std::optional(in.shift), std::optional(in.scale));
+        expect_sum(none, in.y, std::optional(in.weight), std::optional(in.bias), none, none);
+      }
+    }
+  }
+}
+
+TEST(FoldedQuantizationTest, ActivationsHaveTheBitsOfSeparatePassesOnEveryInstructionSet) {
+  at::manual_seed(12);
+  for (const int64_t channels : {1, 24, 131, 1152}) {
+    for (const at::ScalarType dtype : kTypes) {
+      // Halves of the rows of one product, and rows by themselves.
+      const at::Tensor product = at::cat({NormInputs(channels, dtype).x, NormInputs(channels, dtype).x}, -1);
+      const std::vector<at::Tensor> halves = product.chunk(2, -1);
+      for (const cpu::Isa isa : IsasOfThisMachine()) {
+        SCOPED_TRACE(testing::Message() << channels << " " << dtype << " " << static_cast<int>(isa));
+        for (const at::Tensor& x : {halves[1], product, product[1]}) {
+          EXPECT_TRUE(HaveSameBits(Listed(cpu::QuantizedGeluTanh(x, isa)),
+                                   Listed(cpu::QuantizeActivations(cpu::GeluTanh(x, isa), isa))));
+        }
+        EXPECT_TRUE(HaveSameBits(Listed(cpu::QuantizedSwiGlu(halves[0], halves[1], isa)),
+                                 Listed(cpu::QuantizeActivations(cpu::SwiGlu(halves[0], halves[1], isa), isa))));
+      }
+    }
+  }
+}
+
+// The operators that models call, and the separate passes that devices without their own version make.
+TEST(FoldedQuantizationTest, OperatorsAreThoseThatTheirNamesSay) {
+  at::manual_seed(13);
+  const NormInputs in(48, at::kBFloat16);
+  const auto rows = [](const QuantizedRows& all) {
+    EXPECT_EQ(all.dtype, at::kBFloat16);
+    return std::vector{all.codes, all.scales};
+  };
+  const auto quantized = [](const at::Tensor& x) { return Listed(QuantizeActivations(x)); };
+  EXPECT_TRUE(HaveSameBits(rows(QuantizedLayerNormModulate(in.x, in.shift, in.scale, kEps)),
+                           quantized(LayerNormModulate(in.x, in.shift, in.scale, kEps))));
+  EXPECT_TRUE(HaveSameBits(rows(QuantizedLayerNormShift(in.x, in.weight, in.shift, kEps)),
+                           quantized(LayerNormShift(in.x, in.weight, in.shift, kEps))));
+  EXPECT_TRUE(HaveSameBits(rows(QuantizedRmsNorm(in.x, in.weight, in.scale, kEps)),
+                           quantized(RmsNorm(in.x, in.weight, kEps) * in.scale.unsqueeze(1))));
+  EXPECT_TRUE(HaveSameBits(rows(QuantizedGeluTanh(in.x)), quantized(GeluTanh(in.x))));
+  EXPECT_TRUE(HaveSameBits(rows(QuantizedSwiGlu(in.x, in.y)), quantized(SwiGlu(in.x, in.y))));
+  const auto [sum, normalised] = GatedResidualNormModulate(in.x, in.gate, in.y, in.shift, in.scale, kEps);
+  const auto [folded_sum, folded] = QuantizedResidualNormModulate(in.x, in.gate, in.y, in.shift, in.scale, kEps);
+  EXPECT_TRUE(HaveSameBits({folded_sum}, {sum}) && HaveSameBits(rows(folded), quantized(normalised)));
+  const auto [plain_sum, affine] = ResidualNorm(in.x, in.y, in.weight, in.bias, kEps);
+  const auto [folded_plain_sum, folded_affine] = QuantizedResidualNorm(in.x, in.y, in.weight, in.bias, kEps);
+  EXPECT_TRUE(HaveSameBits({folded_plain_sum}, {plain_sum}) && HaveSameBits(rows(folded_affine), quantized(affine)));
+  EXPECT_THROW(QuantizedGeluTanh(at::randn({2, 8}).requires_grad_()), c10::Error);
+  EXPECT_THROW(QuantizedGeluTanh(at::ones({2, 8}, at::kLong)), c10::Error);
+  EXPECT_THROW(QuantizedSwiGlu(in.x, in.y.narrow(1, 0, 3)), c10::Error);
+  EXPECT_THROW(QuantizedRmsNorm(in.x, in.weight, in.weight, kEps), c10::Error);
 }
 
 TEST(Fp8ProductTest, TensorsThatDoNotFitAreRefused) {

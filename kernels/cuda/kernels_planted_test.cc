@@ -135,5 +135,37 @@ TEST(PlantedKernelBugs, ShowInTheQuantizingOfActivations) {
   EXPECT_TRUE(QuantizingIsWrong<float>(kTail) && QuantizingIsWrong<__nv_bfloat16>(kTail));
 }
 
+// Returns whether the codes of the norm differ from those of the norm that is computed without a bug.
+template <typename T>
+bool QuantizedNormIsWrong(const char* bug, int64_t channels) {
+  ResidualNormRun<T> norm({.images = 2, .tokens = 3, .channels = channels}, {.then = Scaling::kModulate}, 1);
+  EXPECT_EQ(norm.Launch(kOrders[0]), cudaSuccess);
+  const PlantedBug planted(bug);
+  return !norm.QuantizesExactly(kOrders[0]);
+}
+
+TEST(PlantedKernelBugs, ShowInTheNormThatQuantizes) {
+  for (const int64_t channels : {kWhole, kTail}) {
+    EXPECT_FALSE(QuantizedNormIsWrong<float>("", channels) || QuantizedNormIsWrong<__nv_bfloat16>("", channels));
+    for (const char* bug : {"kernel_neighbours_scale", "kernel_missing_barrier"}) {
+      EXPECT_TRUE(QuantizedNormIsWrong<float>(bug, channels)) << bug;
+      EXPECT_TRUE(QuantizedNormIsWrong<__nv_bfloat16>(bug, channels)) << bug;
+    }
+    // fp32 is computed in fp32, and not rounded.
+    EXPECT_TRUE(QuantizedNormIsWrong<__nv_bfloat16>("kernel_largest_before_rounding", channels));
+  }
+}
+
+TEST(PlantedKernelBugs, ShowInTheActivationThatQuantizes) {
+  for (const int64_t columns : {kWhole, kTail}) {
+    QuantizeRowsRun<__nv_bfloat16> run(6, columns, 0);
+    EXPECT_TRUE(run.FoldsExactly(Activation::kGeluTanh, false, kOrders[0]));
+    EXPECT_TRUE(run.FoldsExactly(Activation::kSilu, true, kOrders[0]));
+    const PlantedBug planted("kernel_largest_before_rounding");
+    EXPECT_FALSE(run.FoldsExactly(Activation::kGeluTanh, false, kOrders[0]));
+    EXPECT_FALSE(run.FoldsExactly(Activation::kSilu, true, kOrders[0]));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels::cuda

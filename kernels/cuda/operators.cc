@@ -6,6 +6,7 @@
 #include "kernels/cuda/heads.h"
 #include "kernels/cuda/merge.h"
 #include "kernels/cuda/on_device.h"
+#include "kernels/cuda/quantize_rows.h"
 #include "kernels/cuda/redispatch.h"
 #include "kernels/cuda/residual_norm.h"
 #include "kernels/cuda/tensor_views.h"
@@ -59,41 +60,88 @@ bool Weigh(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& 
   return offset.has_value();
 }
 
+// Returns the arguments of a LayerNorm of x, or nothing if the kernel does not support them. Either `scale` or `weight`
+// is given.
+std::optional<ResidualNormArguments> LayerNormOf(const at::Tensor& x, const OptionalTensor& weight,
+                                                 const at::Tensor& shift, const OptionalTensor& scale, double eps) {
+  auto arguments = OfRows(x);
+  if (!arguments.has_value()) return std::nullopt;
+  if (scale.has_value()) {
+    if (!Modulate(x, shift, *scale, *arguments)) return std::nullopt;
+  } else {
+    const auto offset = ViewPerImage(shift, x, arguments->images, arguments->channels);
+    if (!offset.has_value() || !Weigh(x, *weight, std::nullopt, *arguments)) return std::nullopt;
+    arguments->offset = *offset;
+  }
+  arguments->norm = NormKind::kLayer;
+  arguments->eps = eps;
+  return arguments;
+}
+
+// Likewise of a sum and its LayerNorm.
+std::optional<ResidualNormArguments> ResidualNormOf(const at::Tensor& x, const OptionalTensor& gate,
+                                                    const at::Tensor& y, const OptionalTensor& weight,
+                                                    const OptionalTensor& bias, const OptionalTensor& shift,
+                                                    const OptionalTensor& scale, double eps) {
+  auto arguments = OfRows(x);
+  const bool fits = arguments.has_value() && Add(x, y, gate, *arguments) &&
+                    (scale.has_value() ? shift.has_value() && Modulate(x, *shift, *scale, *arguments)
+                                       : weight.has_value() && Weigh(x, *weight, bias, *arguments));
+  if (!fits) return std::nullopt;
+  arguments->norm = NormKind::kLayer;
+  arguments->eps = eps;
+  return arguments;
+}
+
+// Likewise of an RMSNorm.
+std::optional<ResidualNormArguments> RmsNormOf(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  auto arguments = OfRows(x);
+  if (!arguments.has_value() || !Weigh(x, weight, std::nullopt, *arguments)) return std::nullopt;
+  arguments->norm = NormKind::kRootMeanSquare;
+  arguments->eps = eps;
+  return arguments;
+}
+
 void Run(const at::Tensor& x, const ResidualNormArguments& arguments, const char* name) {
   OnDeviceOf(x, name, [&](cudaStream_t stream) { return LaunchResidualNorm(arguments, stream); });
+}
+
+at::Tensor RunNorm(const at::Tensor& x, ResidualNormArguments arguments, const char* name) {
+  at::Tensor normalised = Dense(x);
+  arguments.normalised = normalised.mutable_data_ptr();
+  Run(x, arguments, name);
+  return normalised;
+}
+
+// The codes and scales of rows of the shape of x, not yet written.
+std::tuple<at::Tensor, at::Tensor> EmptyCodes(const at::Tensor& x) {
+  return {at::empty(x.sizes(), x.options().dtype(at::kByte)),
+          at::empty(x.sizes().slice(0, x.dim() - 1), x.options().dtype(at::kFloat))};
+}
+
+std::tuple<at::Tensor, at::Tensor> RunQuantizedNorm(const at::Tensor& x, ResidualNormArguments arguments,
+                                                    const char* name) {
+  const auto [codes, scales] = EmptyCodes(x);
+  arguments.codes = codes.mutable_data_ptr<uint8_t>();
+  arguments.scales = scales.mutable_data_ptr<float>();
+  Run(x, arguments, name);
+  return {codes, scales};
 }
 
 }  // namespace
 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
   constexpr char kName[] = "tessera::layer_norm_modulate";
-  auto arguments = OfRows(x);
-  if (!arguments.has_value() || !Modulate(x, shift, scale, *arguments)) {
-    return ReferenceOf<LayerNormModulate>::Call(kName, x, shift, scale, eps);
-  }
-  at::Tensor normalised = Dense(x);
-  arguments->norm = NormKind::kLayer;
-  arguments->eps = eps;
-  arguments->normalised = normalised.mutable_data_ptr();
-  Run(x, *arguments, kName);
-  return normalised;
+  const auto arguments = LayerNormOf(x, std::nullopt, shift, scale, eps);
+  if (!arguments.has_value()) return ReferenceOf<LayerNormModulate>::Call(kName, x, shift, scale, eps);
+  return RunNorm(x, *arguments, kName);
 }
 
 at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps) {
   constexpr char kName[] = "tessera::layer_norm_shift";
-  auto arguments = OfRows(x);
-  const auto offset =
-      arguments.has_value() ? ViewPerImage(shift, x, arguments->images, arguments->channels) : std::nullopt;
-  if (!offset.has_value() || !Weigh(x, weight, std::nullopt, *arguments)) {
-    return ReferenceOf<LayerNormShift>::Call(kName, x, weight, shift, eps);
-  }
-  at::Tensor normalised = Dense(x);
-  arguments->offset = *offset;
-  arguments->norm = NormKind::kLayer;
-  arguments->eps = eps;
-  arguments->normalised = normalised.mutable_data_ptr();
-  Run(x, *arguments, kName);
-  return normalised;
+  const auto arguments = LayerNormOf(x, weight, shift, std::nullopt, eps);
+  if (!arguments.has_value()) return ReferenceOf<LayerNormShift>::Call(kName, x, weight, shift, eps);
+  return RunNorm(x, *arguments, kName);
 }
 
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
@@ -113,34 +161,58 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x
                                                              const OptionalTensor& bias, const OptionalTensor& shift,
                                                              const OptionalTensor& scale, double eps) {
   constexpr char kName[] = "tessera::gated_residual_norm_modulate";
-  auto arguments = OfRows(x);
-  const bool fits = arguments.has_value() && Add(x, y, gate, *arguments) &&
-                    (scale.has_value() ? shift.has_value() && Modulate(x, *shift, *scale, *arguments)
-                                       : weight.has_value() && Weigh(x, *weight, bias, *arguments));
-  if (!fits) {
+  auto arguments = ResidualNormOf(x, gate, y, weight, bias, shift, scale, eps);
+  if (!arguments.has_value()) {
     return ReferenceOf<GatedResidualNormModulate>::Call(kName, x, gate, y, weight, bias, shift, scale, eps);
   }
-  at::Tensor sum = Dense(x), normalised = Dense(x);
-  arguments->norm = NormKind::kLayer;
-  arguments->eps = eps;
+  at::Tensor sum = Dense(x);
   arguments->sum = sum.mutable_data_ptr();
-  arguments->normalised = normalised.mutable_data_ptr();
-  Run(x, *arguments, kName);
-  return {sum, normalised};
+  return {sum, RunNorm(x, *arguments, kName)};
 }
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   constexpr char kName[] = "tessera::rms_norm";
-  auto arguments = OfRows(x);
-  if (!arguments.has_value() || !Weigh(x, weight, std::nullopt, *arguments)) {
-    return ReferenceOf<RmsNorm>::Call(kName, x, weight, eps);
+  const auto arguments = RmsNormOf(x, weight, eps);
+  return arguments.has_value() ? RunNorm(x, *arguments, kName) : ReferenceOf<RmsNorm>::Call(kName, x, weight, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> QuantizedLayerNorm(const at::Tensor& x, const OptionalTensor& weight,
+                                                      const at::Tensor& shift, const OptionalTensor& scale,
+                                                      double eps) {
+  constexpr char kName[] = "tessera::quantized_layer_norm";
+  const auto arguments = LayerNormOf(x, weight, shift, scale, eps);
+  if (!arguments.has_value()) return ReferenceOf<QuantizedLayerNorm>::Call(kName, x, weight, shift, scale, eps);
+  return RunQuantizedNorm(x, *arguments, kName);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> QuantizedResidualNorm(const at::Tensor& x, const OptionalTensor& gate,
+                                                                     const at::Tensor& y, const OptionalTensor& weight,
+                                                                     const OptionalTensor& bias,
+                                                                     const OptionalTensor& shift,
+                                                                     const OptionalTensor& scale, double eps) {
+  constexpr char kName[] = "tessera::quantized_residual_norm";
+  auto arguments = ResidualNormOf(x, gate, y, weight, bias, shift, scale, eps);
+  if (!arguments.has_value()) {
+    return ReferenceOf<QuantizedResidualNorm>::Call(kName, x, gate, y, weight, bias, shift, scale, eps);
   }
-  at::Tensor normalised = Dense(x);
-  arguments->norm = NormKind::kRootMeanSquare;
-  arguments->eps = eps;
-  arguments->normalised = normalised.mutable_data_ptr();
-  Run(x, *arguments, kName);
-  return normalised;
+  at::Tensor sum = Dense(x);
+  arguments->sum = sum.mutable_data_ptr();
+  const auto [codes, scales] = RunQuantizedNorm(x, *arguments, kName);
+  return {sum, codes, scales};
+}
+
+std::tuple<at::Tensor, at::Tensor> QuantizedRmsNorm(const at::Tensor& x, const at::Tensor& weight,
+                                                    const OptionalTensor& factor, double eps) {
+  constexpr char kName[] = "tessera::quantized_rms_norm";
+  auto arguments = RmsNormOf(x, weight, eps);
+  bool fits = arguments.has_value();
+  if (fits && factor.has_value()) {
+    const auto multiplier = ViewPerImage(*factor, x, arguments->images, arguments->channels);
+    fits = multiplier.has_value();
+    if (fits) arguments->multiplier = *multiplier;
+  }
+  if (!fits) return ReferenceOf<QuantizedRmsNorm>::Call(kName, x, weight, factor, eps);
+  return RunQuantizedNorm(x, *arguments, kName);
 }
 
 namespace {
@@ -312,6 +384,46 @@ at::Tensor Silu(const at::Tensor& x) {
 }
 at::Tensor Sigmoid(const at::Tensor& x) {
   return Activate(x, Activation::kSigmoid, "tessera::sigmoid", ReferenceOf<Sigmoid>::Call);
+}
+
+namespace {
+
+// Returns nothing if the kernel does not support x or its gate.
+std::optional<std::tuple<at::Tensor, at::Tensor>> QuantizedActivation(const at::Tensor& x, const OptionalTensor& gate,
+                                                                      Activation activation, const char* name) {
+  const auto number = ToNumber(x.scalar_type());
+  if (!number.has_value()) return std::nullopt;
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::Tensor gates = gate.has_value() ? gate->reshape({-1, x.size(-1)}) : at::Tensor();
+  if (!ViewRows(rows).has_value() || (gates.defined() && !ViewRows(gates).has_value())) return std::nullopt;
+  const auto [codes, scales] = EmptyCodes(x);
+  const QuantizeRowsArguments arguments{.number = *number,
+                                        .rows = rows.size(0),
+                                        .columns = rows.size(1),
+                                        .from = rows.const_data_ptr(),
+                                        .row_stride = rows.stride(0),
+                                        .activates = true,
+                                        .activation = activation,
+                                        .gate = gates.defined() ? gates.const_data_ptr() : nullptr,
+                                        .gate_stride = gates.defined() ? gates.stride(0) : 0,
+                                        .codes = codes.mutable_data_ptr<uint8_t>(),
+                                        .scales = scales.mutable_data_ptr<float>()};
+  OnDeviceOf(x, name, [&](cudaStream_t stream) { return LaunchQuantizeRows(arguments, stream); });
+  return std::tuple(codes, scales);
+}
+
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> QuantizedGeluTanh(const at::Tensor& x) {
+  constexpr char kName[] = "tessera::quantized_gelu_tanh";
+  const auto rows = QuantizedActivation(x, std::nullopt, Activation::kGeluTanh, kName);
+  return rows.has_value() ? *rows : ReferenceOf<QuantizedGeluTanh>::Call(kName, x);
+}
+
+std::tuple<at::Tensor, at::Tensor> QuantizedSwiGlu(const at::Tensor& gate, const at::Tensor& value) {
+  constexpr char kName[] = "tessera::quantized_swiglu";
+  const auto rows = QuantizedActivation(gate, value, Activation::kSilu, kName);
+  return rows.has_value() ? *rows : ReferenceOf<QuantizedSwiGlu>::Call(kName, gate, value);
 }
 
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights, const OptionalTensor& state) {

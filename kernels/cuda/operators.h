@@ -1,4 +1,4 @@
-// The operators of kernels/ops.h on CUDA tensors, with the arguments of their schemas.
+// The operators of kernels/ops.h and kernels/quantized_ops.h on CUDA tensors, with the arguments of their schemas.
 //
 // An operator that makes one pass over memory is one kernel of this folder. Arguments that the kernel does not support
 // (other types, channels that are not adjacent, rows that are too long) use the reference composition. Products and
@@ -39,6 +39,18 @@ at::Tensor Sigmoid(const at::Tensor& x);
 at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu);
 std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups);
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights, const OptionalTensor& state);
+
+std::tuple<at::Tensor, at::Tensor> QuantizedLayerNorm(const at::Tensor& x, const OptionalTensor& weight,
+                                                      const at::Tensor& shift, const OptionalTensor& scale, double eps);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> QuantizedResidualNorm(const at::Tensor& x, const OptionalTensor& gate,
+                                                                     const at::Tensor& y, const OptionalTensor& weight,
+                                                                     const OptionalTensor& bias,
+                                                                     const OptionalTensor& shift,
+                                                                     const OptionalTensor& scale, double eps);
+std::tuple<at::Tensor, at::Tensor> QuantizedRmsNorm(const at::Tensor& x, const at::Tensor& weight,
+                                                    const OptionalTensor& factor, double eps);
+std::tuple<at::Tensor, at::Tensor> QuantizedGeluTanh(const at::Tensor& x);
+std::tuple<at::Tensor, at::Tensor> QuantizedSwiGlu(const at::Tensor& gate, const at::Tensor& value);
 
 at::Tensor WidenWeight(const at::Tensor& values, const OptionalTensor& scales, const OptionalTensor& table,
                        int64_t type, int64_t in, int64_t scale_block, at::ScalarType dtype);

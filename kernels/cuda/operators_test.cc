@@ -122,6 +122,50 @@ TEST_P(CudaOperators, QuantizeActivationsAndMultiplyThem) {
   }
 }
 
+// Each is one kernel, whose bits are those of the separate kernels.
+TEST_P(CudaOperators, QuantizeTheRowsThatTheyCompute) {
+  const at::Tensor x = Make({kImages, kTokens, kChannels}), y = Make({kImages, kTokens, kChannels});
+  const at::Tensor weight = Make({kChannels}), bias = Make({kChannels});
+  const std::vector<at::Tensor> m = Make({kImages, 3 * kChannels}).chunk(3, -1);
+  const auto expect_rows = [&](const at::Tensor& numbers, const std::tuple<at::Tensor, at::Tensor>& rows) {
+    const auto [codes, scales] = QuantizeActivations(numbers);
+    EXPECT_TRUE(at::equal(std::get<0>(rows), codes) && at::equal(std::get<1>(rows), scales));
+  };
+  std::tuple<at::Tensor, at::Tensor> rows;
+  EXPECT_EQ(Launches([&] { rows = QuantizedLayerNorm(x, {}, m[0], m[1], kEps); }), 1);
+  expect_rows(LayerNormModulate(x, m[0], m[1], kEps), rows);
+  EXPECT_EQ(Launches([&] { rows = QuantizedLayerNorm(x, weight, m[0], {}, kEps); }), 1);
+  expect_rows(LayerNormShift(x, weight, m[0], kEps), rows);
+  EXPECT_EQ(Launches([&] { rows = QuantizedRmsNorm(x, weight, m[2], kEps); }), 1);
+  expect_rows(RmsNorm(x, weight, kEps) * m[2].unsqueeze(1), rows);
+  expect_rows(RmsNorm(x, weight, kEps), QuantizedRmsNorm(x, weight, {}, kEps));
+  at::Tensor sum;
+  const auto expect_sum = [&](const auto&... args) {
+    EXPECT_EQ(Launches([&] {
+                at::Tensor codes, scales;
+                std::tie(sum, codes, scales) = QuantizedResidualNorm(x, args..., kEps);
+                rows = {codes, scales};
+              }),
+              1);
+    const auto [expected, normalised] = GatedResidualNormModulate(x, args..., kEps);
+    EXPECT_TRUE(at::equal(sum, expected));
+    expect_rows(normalised, rows);
+  };
+  const OptionalTensor none;
+  expect_sum(OptionalTensor(m[2]), y, none, none, OptionalTensor(m[0]), OptionalTensor(m[1]));
+  expect_sum(none, y, OptionalTensor(weight), OptionalTensor(bias), none, none);
+  const std::vector<at::Tensor> halves = Make({kImages, kTokens, 2 * kChannels}).chunk(2, -1);
+  EXPECT_EQ(Launches([&] { rows = QuantizedGeluTanh(halves[1]); }), 1);
+  expect_rows(GeluTanh(halves[1]), rows);
+  EXPECT_EQ(Launches([&] { rows = QuantizedSwiGlu(halves[0], halves[1]); }), 1);
+  expect_rows(SwiGlu(halves[0], halves[1]), rows);
+  // Rows that are too long for one kernel are computed and quantized by the reference.
+  const at::Tensor longest = Make({1, 1, 16392}), vector = Make({1, 16392});
+  const auto [codes, scales] = QuantizedLayerNorm(longest, {}, vector, vector, kEps);
+  EXPECT_EQ(codes.sizes(), longest.sizes());
+  EXPECT_EQ(scales.sizes(), (at::IntArrayRef{1, 1}));
+}
+
 // The rows of the image and of the text in one tensor.
 TEST_P(CudaOperators, TakeRowsOfALongerSequence) {
   const at::Tensor all = Make({kImages, 3 * kTokens, kChannels}), y = Make({kImages, kTokens, kChannels});

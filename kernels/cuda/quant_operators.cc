@@ -83,6 +83,7 @@ std::tuple<at::Tensor, at::Tensor> QuantizeActivations(const at::Tensor& x) {
                                         .rows = scales.numel(),
                                         .columns = rows.size(-1),
                                         .from = rows.const_data_ptr(),
+                                        .row_stride = rows.size(-1),
                                         .codes = codes.mutable_data_ptr<uint8_t>(),
                                         .scales = scales.mutable_data_ptr<float>()};
   OnDeviceOf(rows, "tessera::quantize_activations",

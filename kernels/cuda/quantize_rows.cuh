@@ -1,8 +1,9 @@
-// The kernel of quantize_rows.h: one block per row, which it reads twice, the second time from the cache.
+// The kernel of quantize_rows.h: one block per row, which it reads and activates twice, the second time from the cache.
 #pragma once
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/number.cuh"
-#include "kernels/cuda/quant_forms.cuh"
+#include "kernels/cuda/quantize_row.cuh"
 #include "kernels/cuda/quantize_rows.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -11,64 +12,41 @@ namespace {
 
 constexpr unsigned kQuantizeThreads = 256;
 
-// Returns, in all threads, the largest value of the block. `warps` is as for BlockSum.
-__device__ inline uint32_t BlockMost(uint32_t value, uint32_t* warps) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    const uint32_t other = __shfl_xor_sync(kWholeWarp, value, distance);
-    value = other > value ? other : value;
+// Loads a chunk of a row and, if kActivates is set, activates it. `largest` becomes at least the bits of its largest
+// magnitude.
+template <typename T, bool kAligned, bool kActivates>
+__device__ inline void LoadChunk(const QuantizeRowsArguments& a, int64_t row, int64_t first, WideOf<T> (&x)[kChunk<T>],
+                                 uint32_t& largest) {
+  LoadNumbers<kAligned>(static_cast<const T*>(a.from) + row * a.row_stride, first, a.columns, x);
+  if constexpr (kActivates) {
+#pragma unroll
+    for (int i = 0; i < kChunk<T>; ++i) x[i] = Activate(a.activation, x[i]);
+    if (a.gate != nullptr) {
+      WideOf<T> gate[kChunk<T>];
+      LoadNumbers<kAligned>(static_cast<const T*>(a.gate) + row * a.gate_stride, first, a.columns, gate);
+#pragma unroll
+      for (int i = 0; i < kChunk<T>; ++i) x[i] *= gate[i];
+    }
+    if (base::Planted("kernel_largest_before_rounding")) largest = LargestBits(x, first, a.columns, largest);
+#pragma unroll
+    for (int i = 0; i < kChunk<T>; ++i) x[i] = Rounded<T>(x[i]);
+    if (base::Planted("kernel_largest_before_rounding")) return;
   }
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
-  if (!base::Planted("kernel_missing_barrier")) __syncthreads();
-  uint32_t most = 0;
-  for (unsigned warp = 0; warp < blockDim.x / kWarp; ++warp) most = warps[warp] > most ? warps[warp] : most;
-  return most;
+  largest = LargestBits(x, first, a.columns, largest);
 }
 
-// The codes of one chunk, adjacent in memory.
-template <typename T>
-struct alignas(kChunk<T>) CodeChunk {
-  uint8_t at[kChunk<T>];
-};
-
-template <typename T, bool kAligned>
+template <typename T, bool kAligned, bool kActivates>
 __global__ void __launch_bounds__(kQuantizeThreads) QuantizeRowsToE4M3(const QuantizeRowsArguments a) {
-  const int64_t number = blockIdx.x, step = static_cast<int64_t>(blockDim.x) * kChunk<T>;
-  const T* row = static_cast<const T*>(a.from) + number * a.columns;
-  uint8_t* codes = a.codes + number * a.columns;
+  const int64_t row = blockIdx.x, step = static_cast<int64_t>(blockDim.x) * kChunk<T>;
   WideOf<T> x[kChunk<T>];
-  // The bits of magnitudes have the order of their values, with infinity and NaN above all others.
-  uint32_t largest = 0;
+  uint32_t largest = 0, ignored = 0;
   for (int64_t first = threadIdx.x * kChunk<T>; first < a.columns; first += step) {
-    LoadNumbers<kAligned>(row, first, a.columns, x);
-#pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) {
-      const uint32_t magnitude = BitsOfFloat(static_cast<float>(x[i])) & 0x7fffffff;
-      largest = magnitude > largest ? magnitude : largest;
-    }
+    LoadChunk<T, kAligned, kActivates>(a, row, first, x, largest);
   }
-  largest = BlockMost(largest, SharedMemory<uint32_t>());
-  const bool is_finite = largest < 0x7f800000;
-  float scale = is_finite ? __fdiv_rn(FloatOfBits(largest), 448.0f) : FloatOfBits(0x7fc00000);
-  if (scale == 0) scale = 1;
-  if (threadIdx.x == 0) {
-    const bool planted = base::Planted("kernel_neighbours_scale");
-    a.scales[planted ? (number + 1) % a.rows : number] = scale;
-  }
+  const RowScale of = ScaleOfRow(BlockMost(largest, SharedMemory<uint32_t>()), row, a.rows, a.scales);
   for (int64_t first = threadIdx.x * kChunk<T>; first < a.columns; first += step) {
-    LoadNumbers<kAligned>(row, first, a.columns, x);
-    CodeChunk<T> chunk;
-#pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) {
-      chunk.at[i] = is_finite ? CodeOfE4M3(__fdiv_rn(static_cast<float>(x[i]), scale)) : uint8_t{0};
-    }
-    if constexpr (kAligned) {
-      *reinterpret_cast<CodeChunk<T>*>(codes + first) = chunk;
-    } else {
-#pragma unroll
-      for (int i = 0; i < kChunk<T>; ++i) {
-        if (first + i < a.columns) codes[first + i] = chunk.at[i];
-      }
-    }
+    LoadChunk<T, kAligned, kActivates>(a, row, first, x, ignored);
+    StoreCodes<T, kAligned>(x, first, a.columns, of, a.codes + row * a.columns);
   }
 }
 
@@ -79,10 +57,15 @@ cudaError_t RunQuantizeRows(const QuantizeRowsArguments& a, const Launcher& laun
   return VisitNumber(a.number, [&](auto number) {
     using T = typename decltype(number)::Type;
     const LaunchShape shape{.blocks = static_cast<unsigned>(a.rows),
+                            .blocks_y = 1,
                             .threads = kQuantizeThreads,
                             .shared_bytes = kQuantizeThreads / kWarp * sizeof(uint32_t)};
-    const bool aligned = a.columns % kChunk<T> == 0 && IsAligned(a.from) && IsAligned(a.codes);
-    return launch(aligned ? QuantizeRowsToE4M3<T, true> : QuantizeRowsToE4M3<T, false>, shape, a);
+    const bool aligned = a.columns % kChunk<T> == 0 && a.row_stride % kChunk<T> == 0 &&
+                         a.gate_stride % kChunk<T> == 0 && IsAligned(a.from) && IsAligned(a.gate) && IsAligned(a.codes);
+    if (a.activates) {
+      return launch(aligned ? QuantizeRowsToE4M3<T, true, true> : QuantizeRowsToE4M3<T, false, true>, shape, a);
+    }
+    return launch(aligned ? QuantizeRowsToE4M3<T, true, false> : QuantizeRowsToE4M3<T, false, false>, shape, a);
   });
 }
 

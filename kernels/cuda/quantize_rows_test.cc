@@ -24,6 +24,19 @@ TYPED_TEST(QuantizeRowsKernel, GivesTheCodesAndScalesOfTheDefinition) {
   EXPECT_TRUE(run.IsExact());
 }
 
+// Dense rows, and the halves of the rows of a wider product.
+TYPED_TEST(QuantizeRowsKernel, HasTheBitsOfTheActivationAndThenTheQuantizing) {
+  for (const int64_t columns : {1, 3, 8, 64, 1151, 1152, 5000}) {
+    for (const int64_t offset : {0, 1}) {
+      QuantizeRowsRun<TypeParam> run(6, columns, offset);
+      for (const Activation activation : {Activation::kGeluTanh, Activation::kGelu, Activation::kSilu}) {
+        EXPECT_TRUE(run.FoldsExactly(activation, false, kOrders[offset])) << columns << " columns, offset " << offset;
+        EXPECT_TRUE(run.FoldsExactly(activation, true, kOrders[offset])) << columns << " columns, offset " << offset;
+      }
+    }
+  }
+}
+
 TEST(QuantizeRowsKernelArguments, LaunchesNothingForNoValues) {
   EXPECT_EQ(RunQuantizeRows({.rows = 0, .columns = 32}, EmulatedLauncher(kOrders[0])), cudaSuccess);
 }

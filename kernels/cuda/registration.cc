@@ -29,6 +29,11 @@ TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("quant_product", QuantProduct);
   m.impl("quantize_activations", QuantizeActivations);
   m.impl("fp8_product", Fp8Product);
+  m.impl("quantized_layer_norm", QuantizedLayerNorm);
+  m.impl("quantized_residual_norm", QuantizedResidualNorm);
+  m.impl("quantized_rms_norm", QuantizedRmsNorm);
+  m.impl("quantized_gelu_tanh", QuantizedGeluTanh);
+  m.impl("quantized_swiglu", QuantizedSwiGlu);
 }
 
 }  // namespace tessera::kernels::cuda

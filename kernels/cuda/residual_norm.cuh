@@ -2,10 +2,12 @@
 #pragma once
 
 #include "kernels/cuda/number.cuh"
+#include "kernels/cuda/quantize_row.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/residual_norm.h"
 
 namespace tessera::kernels::cuda {
+namespace {
 
 // A row is processed by one thread per chunk or, if it is longer, by fewer threads with four chunks each.
 constexpr unsigned kMaxNormThreads = 768, kMaxWideNormThreads = 512;
@@ -74,7 +76,35 @@ __device__ inline void RowStatistics(const ResidualNormArguments& a, const WideO
   inverse = InverseRoot(variance + static_cast<W>(a.eps));
 }
 
+// Rounds and multiplies the normalised row, and writes its codes and its scale.
 template <typename T, bool kAligned, int kChunks>
+__device__ inline void QuantizeNorm(const ResidualNormArguments& a, int64_t row, WideOf<T> (&x)[kChunks][kChunk<T>]) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int p = 0; p < kChunks; ++p) {
+    const int64_t first = (static_cast<int64_t>(p) * blockDim.x + threadIdx.x) * kChunk<T>;
+    if (base::Planted("kernel_largest_before_rounding")) largest = LargestBits(x[p], first, a.channels, largest);
+#pragma unroll
+    for (int i = 0; i < kChunk<T>; ++i) x[p][i] = Rounded<T>(x[p][i]);
+    if (a.multiplier.data != nullptr) {
+      WideOf<T> multiplier[kChunk<T>];
+      LoadNumbers<kAligned>(RowOf<T>(a.multiplier, row / a.tokens), first, a.channels, multiplier);
+#pragma unroll
+      for (int i = 0; i < kChunk<T>; ++i) x[p][i] = Rounded<T>(x[p][i] * multiplier[i]);
+    }
+    if (!base::Planted("kernel_largest_before_rounding")) largest = LargestBits(x[p], first, a.channels, largest);
+  }
+  // No thread reads the first part of the shared memory after the barrier of the norm's last sum.
+  largest = BlockMost(largest, SharedMemory<uint32_t>());
+  const RowScale of = ScaleOfRow(largest, row, a.images * a.tokens, a.scales);
+#pragma unroll
+  for (int p = 0; p < kChunks; ++p) {
+    const int64_t first = (static_cast<int64_t>(p) * blockDim.x + threadIdx.x) * kChunk<T>;
+    if (first < a.channels) StoreCodes<T, kAligned>(x[p], first, a.channels, of, a.codes + row * a.channels);
+  }
+}
+
+template <typename T, bool kAligned, int kChunks, bool kQuantizes>
 __global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormThreads, kAligned&& kChunks == 1 ? 2 : 1)
     ResidualNorm(const ResidualNormArguments a) {
   using W = WideOf<T>;
@@ -106,8 +136,11 @@ __global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormT
 #pragma unroll
       for (int i = 0; i < kChunk<T>; ++i) x[p][i] += other[i];
     }
-    StoreNumbers<kAligned>(static_cast<T*>(a.normalised) + row * a.channels, first, a.channels, x[p]);
+    if constexpr (!kQuantizes) {
+      StoreNumbers<kAligned>(static_cast<T*>(a.normalised) + row * a.channels, first, a.channels, x[p]);
+    }
   }
+  if constexpr (kQuantizes) QuantizeNorm<T, kAligned, kChunks>(a, row, x);
 }
 
 // Returns whether every row begins and ends at a multiple of a chunk.
@@ -115,10 +148,27 @@ inline bool RowsAreAligned(const ResidualNormArguments& a, int64_t chunk) {
   for (const ConstRows& rows : {a.x, a.y}) {
     if (!IsAligned(rows.data) || rows.image_stride % chunk != 0 || rows.token_stride % chunk != 0) return false;
   }
-  for (const PerImage& row : {a.gate, a.factor, a.offset}) {
+  for (const PerImage& row : {a.gate, a.factor, a.offset, a.multiplier}) {
     if (!IsAligned(row.data) || row.image_stride % chunk != 0) return false;
   }
-  return IsAligned(a.sum) && IsAligned(a.normalised) && a.channels % chunk == 0;
+  return IsAligned(a.sum) && IsAligned(a.normalised) && IsAligned(a.codes) && a.channels % chunk == 0;
+}
+
+template <typename T, bool kQuantizes, typename Launcher>
+cudaError_t RunResidualNormOf(const ResidualNormArguments& a, const Launcher& launch) {
+  const int64_t chunks = (a.channels + kChunk<T> - 1) / kChunk<T>;
+  const bool narrow = chunks <= kMaxNormThreads, aligned = RowsAreAligned(a, kChunk<T>);
+  const int64_t threads = narrow ? chunks : (chunks + kWideNormChunks - 1) / kWideNormChunks;
+  const LaunchShape shape{.blocks = static_cast<unsigned>(a.images * a.tokens),
+                          .blocks_y = 1,
+                          .threads = static_cast<unsigned>((threads + kWarp - 1) / kWarp * kWarp),
+                          .shared_bytes = 2 * kWarp * sizeof(WideOf<T>)};
+  if (narrow) {
+    return launch(aligned ? ResidualNorm<T, true, 1, kQuantizes> : ResidualNorm<T, false, 1, kQuantizes>, shape, a);
+  }
+  return launch(aligned ? ResidualNorm<T, true, kWideNormChunks, kQuantizes>
+                        : ResidualNorm<T, false, kWideNormChunks, kQuantizes>,
+                shape, a);
 }
 
 template <typename Launcher>
@@ -127,16 +177,9 @@ cudaError_t RunResidualNorm(const ResidualNormArguments& a, const Launcher& laun
   if (a.channels > MaxNormChannels(a.number) || a.images * a.tokens > INT32_MAX) return cudaErrorInvalidValue;
   return VisitNumber(a.number, [&](auto number) {
     using T = typename decltype(number)::Type;
-    const int64_t chunks = (a.channels + kChunk<T> - 1) / kChunk<T>;
-    const bool narrow = chunks <= kMaxNormThreads, aligned = RowsAreAligned(a, kChunk<T>);
-    const int64_t threads = narrow ? chunks : (chunks + kWideNormChunks - 1) / kWideNormChunks;
-    const LaunchShape shape{.blocks = static_cast<unsigned>(a.images * a.tokens),
-                            .blocks_y = 1,
-                            .threads = static_cast<unsigned>((threads + kWarp - 1) / kWarp * kWarp),
-                            .shared_bytes = 2 * kWarp * sizeof(WideOf<T>)};
-    if (narrow) return launch(aligned ? ResidualNorm<T, true, 1> : ResidualNorm<T, false, 1>, shape, a);
-    return launch(aligned ? ResidualNorm<T, true, kWideNormChunks> : ResidualNorm<T, false, kWideNormChunks>, shape, a);
+    return a.codes == nullptr ? RunResidualNormOf<T, false>(a, launch) : RunResidualNormOf<T, true>(a, launch);
   });
 }
 
+}  // namespace
 }  // namespace tessera::kernels::cuda

@@ -1,6 +1,9 @@
 // Computes the operations between two products of a block, on a GPU in one pass over memory: a sum x + gate · y, and a
-// norm of it with a factor and an offset. Every part but x is optional; without a norm only the sum is written.
+// norm of it with a factor and an offset, which may be quantized to e4m3. Every part but x is optional; without a norm
+// only the sum is written.
 #pragma once
+
+#include <cstdint>
 
 #include "kernels/cuda/launch.h"
 
@@ -19,6 +22,12 @@ struct ResidualNormArguments {
   bool factor_from_one = false;  // the norm is multiplied by 1 + factor
   void* sum = nullptr;           // rounded to the number's type before it is normalised; null: not written
   void* normalised = nullptr;    // like `sum`, dense [images, tokens, channels]
+  // If `codes` is not null, the norm is not written as `normalised`. It is rounded to the number's type, multiplied by
+  // `multiplier` if there is one and rounded again, and quantized as kernels/quantized/quant_rows.h defines it for
+  // activations.
+  PerImage multiplier;
+  uint8_t* codes = nullptr;  // dense [images, tokens, channels]
+  float* scales = nullptr;   // [images, tokens]
 };
 
 // Longest row that a norm supports.

@@ -90,6 +90,32 @@ TYPED_TEST(ResidualNormKernel, EqualsItsDefinitionInEveryOrderOfWarps) {
   }
 }
 
+TYPED_TEST(ResidualNormKernel, QuantizesTheNormThatItWouldWrite) {
+  for (const Shape& shape : kShapes) {
+    for (const NormParts& parts : kParts) {
+      if (parts.norm == NormKind::kNone) continue;
+      SCOPED_TRACE(testing::Message() << "images " << shape.images << ", tokens " << shape.tokens << ", channels "
+                                      << shape.channels << ", gap " << shape.gap << ", offset " << shape.offset
+                                      << ", parts " << &parts - kParts);
+      const typename Rows<TypeParam>::Layout layout{.images = shape.images,
+                                                    .tokens = shape.tokens,
+                                                    .channels = shape.channels,
+                                                    .gap = shape.gap,
+                                                    .offset = shape.offset,
+                                                    .image_gap = shape.image_gap};
+      ResidualNormRun<TypeParam> run(layout, parts, 1);
+      ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+      EXPECT_TRUE(run.QuantizesExactly(kOrders[0]));
+      EXPECT_TRUE(run.QuantizesExactly(kOtherOrders[1]));
+      const bool multiplied = parts.norm == NormKind::kRootMeanSquare;
+      EXPECT_TRUE(run.QuantizesExactly(kOrders[1], multiplied));
+    }
+  }
+  ResidualNormRun<TypeParam> longest({.channels = MaxNormChannels(NumberTraits<TypeParam>::kNumber)}, kParts[2], 1);
+  ASSERT_EQ(longest.Launch(kOrders[0]), cudaSuccess);
+  EXPECT_TRUE(longest.QuantizesExactly(kOrders[0]));
+}
+
 TYPED_TEST(ResidualNormKernel, TakesTheLongestRowsAndRefusesLongerOnes) {
   const int64_t longest = MaxNormChannels(NumberTraits<TypeParam>::kNumber);
   ExpectTheDefinition<TypeParam>({1, 1, longest}, kParts[2]);

@@ -1,12 +1,14 @@
-// Runs the kernel that quantizes activations on random rows.
+// Runs the kernel that quantizes activations on random rows, as they are and after an activation function.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/quantize_rows.cuh"
 #include "kernels/quantized/quant_rows.h"
 #include "tests/support/cuda_emulation/kernel_runs.h"
@@ -38,11 +40,44 @@ class QuantizeRowsRun final {
                   .rows = rows,
                   .columns = columns,
                   .from = values_.data(),
+                  .row_stride = columns,
                   .codes = codes_.data(),
                   .scales = scales_.data()};
   }
 
   cudaError_t Launch(cuda_emulation::Order order) { return RunQuantizeRows(arguments_, EmulatedLauncher(order)); }
+
+  // Launches the kernel with the function, which reads every second row as the gate of the row before it if it is
+  // gated, and the separate kernels with the same function. Returns whether the bits are the same.
+  bool FoldsExactly(Activation activation, bool gated, cuda_emulation::Order order) {
+    const int64_t columns = arguments_.columns, rows = gated ? arguments_.rows / 2 : arguments_.rows;
+    const int64_t stride = gated ? 2 * columns : columns;
+    const T* const gate = gated ? values_.data() + columns : nullptr;
+    Rows<T> activated(typename Rows<T>::Layout{.tokens = rows, .channels = columns});
+    ActivationArguments separate{.number = arguments_.number,
+                                 .activation = activation,
+                                 .images = 1,
+                                 .tokens = rows,
+                                 .channels = columns,
+                                 .x = {.data = values_.data(), .image_stride = 0, .token_stride = stride},
+                                 .y = activated.data()};
+    if (gated) separate.gate = {.data = gate, .image_stride = 0, .token_stride = stride};
+    EXPECT_EQ(RunActivation(separate, EmulatedLauncher(order)), cudaSuccess);
+    QuantizeRowsRun expected(rows, columns, 0);
+    expected.arguments_.from = activated.data();
+    EXPECT_EQ(expected.Launch(order), cudaSuccess);
+    QuantizeRowsRun folded(rows, columns, 0);
+    folded.arguments_.from = values_.data();
+    folded.arguments_.row_stride = stride;
+    folded.arguments_.activates = true;
+    folded.arguments_.activation = activation;
+    folded.arguments_.gate = gate;
+    folded.arguments_.gate_stride = gated ? stride : 0;
+    EXPECT_EQ(folded.Launch(order), cudaSuccess);
+    return folded.codes_ == expected.codes_ &&
+           std::equal(folded.scales_.begin(), folded.scales_.end(), expected.scales_.begin(),
+                      [](float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); });
+  }
 
   // Whether every code and scale has the bits of the definition.
   bool IsExact() const {

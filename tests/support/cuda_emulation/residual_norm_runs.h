@@ -2,11 +2,14 @@
 // precision.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "kernels/cuda/residual_norm.cuh"
+#include "kernels/quantized/quant_rows.h"
 #include "tests/support/cuda_emulation/kernel_runs.h"
 
 namespace tessera {
@@ -40,6 +43,58 @@ class ResidualNormRun final {
         normalised_(Dense(layout)) {}
 
   cudaError_t Launch(cuda_emulation::Order order) {
+    return kernels::cuda::RunResidualNorm(Arguments(), EmulatedLauncher(order));
+  }
+
+  // Launches the kernel that quantizes the norm. Returns whether the sum has the bits of the last Launch, and the codes
+  // and scales have those of its norm; if `multiplied`, of its norm times the gates, rounded.
+  bool QuantizesExactly(cuda_emulation::Order order, bool multiplied = false) {
+    const Layout& layout = x_.layout();
+    const int64_t rows = layout.images * layout.tokens;
+    std::vector<uint8_t> codes(static_cast<size_t>(rows * layout.channels), 0xff);
+    std::vector<float> scales(static_cast<size_t>(rows), -1);
+    const Rows<T> sum = sum_;
+    kernels::cuda::ResidualNormArguments arguments = Arguments();
+    arguments.normalised = nullptr;
+    if (multiplied) arguments.multiplier = gate_.ImageView();
+    arguments.codes = codes.data();
+    arguments.scales = scales.data();
+    EXPECT_EQ(kernels::cuda::RunResidualNorm(arguments, EmulatedLauncher(order)), cudaSuccess);
+    bool exact = sum_.SameBits(sum);
+    std::vector<float> row(static_cast<size_t>(layout.channels));
+    std::vector<uint8_t> expected(row.size());
+    for (int64_t number = 0; number < rows; ++number) {
+      const int64_t image = number / layout.tokens, token = number % layout.tokens;
+      for (int64_t c = 0; c < layout.channels; ++c) {
+        double value = normalised_(image, token, c);
+        if (multiplied) value = NumberTraits<T>::Value(NumberTraits<T>::From(value * gate_(image, 0, c)));
+        row[static_cast<size_t>(c)] = static_cast<float>(value);
+      }
+      float scale = 0;
+      kernels::ReferenceQuantizeActivations(row.data(), layout.channels, expected.data(), &scale);
+      exact = exact && scale == scales[static_cast<size_t>(number)] &&
+              std::equal(expected.begin(), expected.end(), codes.begin() + number * layout.channels);
+    }
+    return exact;
+  }
+
+  // Returns the largest error, in units of the tolerance.
+  double Worst() const {
+    Errors<T> errors;
+    const Layout& layout = x_.layout();
+    for (int64_t image = 0; image < layout.images; ++image) {
+      for (int64_t token = 0; token < layout.tokens; ++token) AddRow(image, token, errors);
+    }
+    return errors.worst();
+  }
+  bool SameBits(const ResidualNormRun& other) const {
+    return sum_.SameBits(other.sum_) && normalised_.SameBits(other.normalised_);
+  }
+
+ private:
+  static constexpr double kEps = 1e-6;
+
+  kernels::cuda::ResidualNormArguments Arguments() {
     const auto vectors = [&](Rows<T>& rows) -> kernels::cuda::PerImage {
       return {rows.data(), rows.layout().images == 1 && parts_.then != Scaling::kModulate ? 0 : rows.image_stride()};
     };
@@ -58,24 +113,8 @@ class ResidualNormRun final {
     arguments.factor_from_one = parts_.then == Scaling::kModulate;
     if (parts_.y) arguments.sum = sum_.data();
     if (parts_.norm != kernels::cuda::NormKind::kNone) arguments.normalised = normalised_.data();
-    return kernels::cuda::RunResidualNorm(arguments, EmulatedLauncher(order));
+    return arguments;
   }
-
-  // Returns the largest error, in units of the tolerance.
-  double Worst() const {
-    Errors<T> errors;
-    const Layout& layout = x_.layout();
-    for (int64_t image = 0; image < layout.images; ++image) {
-      for (int64_t token = 0; token < layout.tokens; ++token) AddRow(image, token, errors);
-    }
-    return errors.worst();
-  }
-  bool SameBits(const ResidualNormRun& other) const {
-    return sum_.SameBits(other.sum_) && normalised_.SameBits(other.normalised_);
-  }
-
- private:
-  static constexpr double kEps = 1e-6;
 
   static Layout Dense(const Layout& layout) {
     return {.images = layout.images, .tokens = layout.tokens, .channels = layout.channels};
