@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
+#include "models/layers/folded_input.h"
 #include "models/precision.h"
 
 // Shapes: b batch, n image tokens of the span, D width, h heads (of this rank), d head_dim.
@@ -109,15 +110,14 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
   at::Tensor& x = state.image;
   // Shift, scale and gate of the attention, then of the MLP: six tensors [b, D].
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(6, -1);
-  const at::Tensor normalised = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
+  const ProductInput normalised = LayerNormModulateFor(layers.qkv, x, m[0], m[1], kNormEps, context);
   const at::Tensor attended =
       context.attention.Attend(index, {.projections = {{.packed = layers.qkv.Forward(normalised, context)}},
                                        .head_dim = config_.head_dim,
                                        .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))});
-  const auto [sum, normalised_sum] = kernels::GatedResidualNormModulate(
-      x, m[2], layers.out.Forward(attended.flatten(2), context), m[3], m[4], config_.norm_eps);
-  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(normalised_sum, context);
-  x = kernels::GatedResidual(sum, m[5], layers.mlp_out.Forward(hidden, context));
+  const auto [sum, normalised_sum] = GatedResidualNormModulateFor(
+      layers.mlp_in, x, m[2], layers.out.Forward(attended.flatten(2), context), m[3], m[4], config_.norm_eps, context);
+  x = kernels::GatedResidual(sum, m[5], GeluTanhMlp(layers.mlp_in, layers.mlp_out, normalised_sum, context));
 }
 
 at::Tensor DitTransformer::Head(const BlockState& state, const Conditioning& conditioning,

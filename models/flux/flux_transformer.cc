@@ -6,6 +6,7 @@
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
+#include "models/layers/folded_input.h"
 #include "models/layers/references.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
@@ -56,7 +57,7 @@ struct FluxTransformer::Stream {
   // m: shift, scale and gate of the attention, then of the MLP, each [b, D].
   parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m,
                                const parallel::ForwardContext& context) const {
-    return {.packed = qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context),
+    return {.packed = qkv.Forward(LayerNormModulateFor(qkv, x, m[0], m[1], kNormEps, context), context),
             .query_norm = RmsNormBy(norm_q),
             .key_norm = RmsNormBy(norm_k),
             .rotary = {}};
@@ -66,8 +67,8 @@ struct FluxTransformer::Stream {
   at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, std::span<const at::Tensor> m,
                     const parallel::ForwardContext& context) const {
     const auto [sum, normalised] =
-        kernels::GatedResidualNormModulate(x, m[2], out.Forward(attended, context), m[3], m[4], kNormEps);
-    return kernels::GatedResidual(sum, m[5], mlp_out.Forward(mlp_in.ForwardGeluTanh(normalised, context), context));
+        GatedResidualNormModulateFor(mlp_in, x, m[2], out.Forward(attended, context), m[3], m[4], kNormEps, context);
+    return kernels::GatedResidual(sum, m[5], GeluTanhMlp(mlp_in, mlp_out, normalised, context));
   }
 
   Linear modulation, qkv;
@@ -238,7 +239,8 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(3, -1);
   const at::Tensor x = at::cat({state.text, state.image}, 1);  // [b, t + n, D]
-  const at::Tensor projected = block.qkv_mlp.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context);
+  const at::Tensor projected =
+      block.qkv_mlp.Forward(LayerNormModulateFor(block.qkv_mlp, x, m[0], m[1], kNormEps, context), context);
   const int64_t inner = projected.size(-1) / 7;  // h·d
   const at::Tensor attended = attend({{.packed = projected.narrow(-1, 0, 3 * inner),
                                        .query_norm = RmsNormBy(block.norm_q),

@@ -6,6 +6,7 @@
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
+#include "models/layers/folded_input.h"
 #include "models/layers/references.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
@@ -46,11 +47,14 @@ parallel::Projection RowsOf(const parallel::Projection& all, int64_t first, int6
 // [b, parts · D] → the parts, each [b, D].
 std::vector<at::Tensor> Split(const at::Tensor& modulation, int64_t width) { return modulation.split(width, -1); }
 
-// [..., 2 H] → [..., H]: the first half of the features is the gate.
-at::Tensor SwiGluOf(const at::Tensor& product) {
+// The halves of a product [..., 2 H], whose first one is the gate: each [..., H].
+struct GateAndValue {
+  at::Tensor gate, value;
+};
+GateAndValue Halves(const at::Tensor& product) {
   const std::vector<at::Tensor> halves = product.chunk(2, -1);
-  if (base::Planted("flux2_gate_last")) return kernels::SwiGlu(halves[1], halves[0]);
-  return kernels::SwiGlu(halves[0], halves[1]);
+  if (base::Planted("flux2_gate_last")) return {.gate = halves[1], .value = halves[0]};
+  return {.gate = halves[0], .value = halves[1]};
 }
 
 // Consecutive tokens with the same modulation: shifts, scales and gates, each [b, D].
@@ -73,8 +77,10 @@ at::Tensor ByRows(const AllRows& all, const at::Tensor& x, const F& f) {
   return parts.empty() ? f(x, all[0].m, 0) : at::cat(parts, 1);
 }
 
-// The norm of x, modulated by the shift m[i] and the scale m[i + 1].
-at::Tensor Modulated(const AllRows& all, const at::Tensor& x, size_t i, double eps) {
+// The norm of x, modulated by the shift m[i] and the scale m[i + 1], as the input of `product`.
+ProductInput Modulated(const Linear& product, const AllRows& all, const at::Tensor& x, size_t i, double eps,
+                       const parallel::ForwardContext& context) {
+  if (all.size() == 1) return LayerNormModulateFor(product, x, all[0].m[i], all[0].m[i + 1], eps, context);
   return ByRows(all, x, [&](const at::Tensor& rows, std::span<const at::Tensor> m, int64_t) {
     return kernels::LayerNormModulate(rows, m[i], m[i + 1], eps);
   });
@@ -120,7 +126,7 @@ struct Flux2Transformer::Stream {
   // The modulations are shift, scale and gate of the attention, then of the MLP.
   parallel::Projection Project(const at::Tensor& x, const AllRows& rows,
                                const parallel::ForwardContext& context) const {
-    return {.packed = qkv.Forward(Modulated(rows, x, 0, eps), context),
+    return {.packed = qkv.Forward(Modulated(qkv, rows, x, 0, eps, context), context),
             .query_norm = {.weight = norm_q, .bias = {}, .eps = eps},
             .key_norm = {.weight = norm_k, .bias = {}, .eps = eps},
             .rotary = {}};
@@ -130,15 +136,17 @@ struct Flux2Transformer::Stream {
   at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, const AllRows& rows,
                     const parallel::ForwardContext& context) const {
     const at::Tensor y = out.Forward(attended, context);
-    at::Tensor sum, normalised;
+    at::Tensor sum;
+    ProductInput normalised;
     if (rows.size() == 1) {
       const std::span<const at::Tensor> m = rows[0].m;
-      std::tie(sum, normalised) = kernels::GatedResidualNormModulate(x, m[2], y, m[3], m[4], eps);
+      std::tie(sum, normalised) = GatedResidualNormModulateFor(mlp_in, x, m[2], y, m[3], m[4], eps, context);
     } else {
       sum = Gated(rows, x, 2, y);
-      normalised = Modulated(rows, sum, 3, eps);
+      normalised = Modulated(mlp_in, rows, sum, 3, eps, context);
     }
-    return Gated(rows, sum, 5, mlp_out.Forward(SwiGluOf(mlp_in.Forward(normalised, context)), context));
+    const auto [gate, value] = Halves(mlp_in.Forward(normalised, context));
+    return Gated(rows, sum, 5, mlp_out.Forward(SwiGluFor(mlp_out, gate, value, context), context));
   }
 
   double eps;
@@ -361,7 +369,8 @@ void Flux2Transformer::RunSingle(int index, BlockState& state, const Conditionin
   AllRows rows = {{t + n, own}};
   if (Isolates(conditioning)) rows = {{t - r, own}, {r, all.subspan(kOfSingle, kOfSingle)}, {n, own}};
   const at::Tensor x = at::cat({state.text, state.image}, 1);  // [b, t + n, D]
-  const at::Tensor projected = block.qkv_mlp.Forward(Modulated(rows, x, 0, config_.eps), context);
+  const at::Tensor projected =
+      block.qkv_mlp.Forward(Modulated(block.qkv_mlp, rows, x, 0, config_.eps, context), context);
   const int64_t heads = 3 * block.heads_width, mlp = projected.size(-1) - heads;
   parallel::Projection projection{.packed = projected.narrow(-1, 0, heads),
                                   .query_norm = {.weight = block.norm_q, .bias = {}, .eps = config_.eps},
@@ -371,7 +380,8 @@ void Flux2Transformer::RunSingle(int index, BlockState& state, const Conditionin
   parallel::Projection references = RowsOf(projection, attended_references.begin, attended_references.count());
   const at::Tensor attended =
       Attend(index, {std::move(projection)}, std::move(references), attended_references.begin, conditioning, context);
-  const at::Tensor hidden = SwiGluOf(projected.narrow(-1, heads, mlp));
+  const auto [gate, value] = Halves(projected.narrow(-1, heads, mlp));
+  const at::Tensor hidden = kernels::SwiGlu(gate, value);
   const at::Tensor y = Gated(rows, x, 2, block.out.Forward(at::cat({attended, hidden}, -1), context));
   state.text = y.narrow(1, 0, t);
   state.image = y.narrow(1, t, y.size(1) - t);

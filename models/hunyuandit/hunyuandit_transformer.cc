@@ -5,6 +5,7 @@
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/hunyuandit/image_sizes.h"
+#include "models/layers/folded_input.h"
 #include "models/layers/heads.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
@@ -45,9 +46,10 @@ struct HunyuanTransformer::Norm {
       : weight(scope.Add("weight", {width})), bias(scope.Add("bias", {width})) {}
 
   at::Tensor Forward(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEps); }
-  // Returns x + y and its norm.
-  std::tuple<at::Tensor, at::Tensor> OfSum(const at::Tensor& x, const at::Tensor& y) const {
-    return kernels::ResidualNorm(x, y, weight, bias, kNormEps);
+  // Returns x + y and its norm, the input of `product`.
+  std::tuple<at::Tensor, ProductInput> OfSum(const Linear& product, const at::Tensor& x, const at::Tensor& y,
+                                             const parallel::ForwardContext& context) const {
+    return ResidualNormFor(product, x, y, weight, bias, kNormEps, context);
   }
   kernels::HeadNorm OfHeads() const { return {.weight = weight, .bias = bias, .eps = kNormEps}; }
 
@@ -79,8 +81,8 @@ struct HunyuanTransformer::CrossAttention {
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}
 
   // Only queries are rotated: text has no position in the image.
-  at::Tensor Forward(const at::Tensor& x, const at::Tensor& text, const kernels::RotaryTables& rotary, int64_t head_dim,
-                     const parallel::ForwardContext& context) const {
+  at::Tensor Forward(const ProductInput& x, const at::Tensor& text, const kernels::RotaryTables& rotary,
+                     int64_t head_dim, const parallel::ForwardContext& context) const {
     const std::vector<at::Tensor> parts = kv.Forward(text, context).chunk(2, -1);
     const at::Tensor read =
         kernels::Attention(kernels::HeadsNormRope(q.Forward(x, context), head_dim, norm_q.OfHeads(), rotary),
@@ -237,7 +239,8 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
   }
 
   const kernels::RotaryTables rotary{.cos = conditioning.cos, .sin = conditioning.sin};
-  const at::Tensor y = kernels::LayerNormShift(x, layers.norm1_weight, conditioning.modulation, kNormEps);
+  const ProductInput y =
+      LayerNormShiftFor(layers.self.qkv, x, layers.norm1_weight, conditioning.modulation, kNormEps, context);
   const at::Tensor attended =
       context.attention.Attend(index, {.projections = {{.packed = layers.self.qkv.Forward(y, context),
                                                         .query_norm = layers.self.norm_q.OfHeads(),
@@ -245,10 +248,11 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
                                                         .rotary = rotary}},
                                        .head_dim = config_.head_dim,
                                        .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim))});
-  const auto [seen, normalised] = layers.norm2.OfSum(x, layers.self.out.Forward(attended.flatten(2), context));
+  const auto [seen, normalised] =
+      layers.norm2.OfSum(layers.cross.q, x, layers.self.out.Forward(attended.flatten(2), context), context);
   const at::Tensor of_text = layers.cross.Forward(normalised, state.text, rotary, config_.head_dim, context);
-  const auto [read, normalised_read] = layers.norm3.OfSum(seen, of_text);
-  x = read + layers.mlp_out.Forward(layers.mlp_in.ForwardGeluTanh(normalised_read, context), context);
+  const auto [read, normalised_read] = layers.norm3.OfSum(layers.mlp_in, seen, of_text, context);
+  x = read + GeluTanhMlp(layers.mlp_in, layers.mlp_out, normalised_read, context);
   if (index < num_blocks() / 2 - 1) state.skips[index] = x;
 }
 

@@ -49,9 +49,18 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
   if (options.bias) bias_ = scope.table().AddPacked(std::move(biases));
 }
 
-at::Tensor Linear::Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
-  at::Tensor y = Product(x, context);
-  return HasFactors(context) ? WithLowRank(std::move(y), x, context) : y;
+at::Tensor Linear::Forward(const ProductInput& x, const parallel::ForwardContext& context) const {
+  if (x.is_quantized()) {
+    TORCH_CHECK(TakesQuantizedRows(context), "a product that needs numbers was given quantized rows");
+    return Multiply(x, bias_);
+  }
+  at::Tensor y = Product(x.numbers(), context);
+  return HasFactors(context) ? WithLowRank(std::move(y), x.numbers(), context) : y;
+}
+
+bool Linear::TakesQuantizedRows(const parallel::ForwardContext& context) const {
+  return context.tensor.size() == 1 && context.tensor_tokens == nullptr && !HasFactors(context) &&
+         !weight_->rows.empty() && std::ranges::all_of(weight_->rows, &WeightRows::quantizes_input);
 }
 
 std::optional<parallel::TokenRuns> Linear::RunsOf(const parallel::ForwardContext& context) const {
@@ -69,18 +78,22 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
   return runs ? parallel::ScatterTokens(sum, *runs, context.tensor) : parallel::SumOverGroup(sum, context.tensor);
 }
 
-at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
+at::Tensor Linear::Multiply(const ProductInput& input, const std::optional<at::Tensor>& bias) const {
+  const at::Tensor& x = input.numbers();
   if (weight_->rows.empty()) return kernels::LinearProduct(x, On(x.device(), weight_->Values()), bias);
   std::vector<at::Tensor> parts;
-  at::Tensor codes, scales;  // of x, once for all parts
-  if (std::ranges::any_of(weight_->rows, &WeightRows::quantizes_input)) {
-    std::tie(codes, scales) = kernels::QuantizeActivations(x);
+  kernels::QuantizedRows quantized = input.quantized();  // once for all parts
+  if (!input.is_quantized() && std::ranges::any_of(weight_->rows, &WeightRows::quantizes_input)) {
+    std::tie(quantized.codes, quantized.scales) = kernels::QuantizeActivations(x);
+    quantized.dtype = x.scalar_type();
   }
+  const at::Device device = input.is_quantized() ? quantized.codes.device() : x.device();
   const auto multiply = [&](const WeightRows& rows, const std::optional<at::Tensor>& own_bias) {
-    if (!rows.form) return kernels::LinearProduct(x, On(x.device(), rows.Values()), own_bias);
-    const kernels::QuantWeight weight = QuantWeightOf(rows, x.device());
-    return rows.quantizes_input ? kernels::Fp8Product(codes, scales, weight, own_bias, x.scalar_type())
-                                : kernels::QuantProduct(x, weight, own_bias);
+    if (!rows.form) return kernels::LinearProduct(x, On(device, rows.Values()), own_bias);
+    const kernels::QuantWeight weight = QuantWeightOf(rows, device);
+    return rows.quantizes_input
+               ? kernels::Fp8Product(quantized.codes, quantized.scales, weight, own_bias, quantized.dtype)
+               : kernels::QuantProduct(x, weight, own_bias);
   };
   int64_t begin = 0;
   for (const WeightRows& rows : weight_->rows) {
@@ -187,12 +200,13 @@ at::Tensor Linear::Up(const std::vector<LowRankPart>& parts, const at::Tensor& d
   return rows.size() > 1 ? at::cat(rows) : rows.front();
 }
 
-at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
+at::Tensor Linear::ForwardGeluTanh(const ProductInput& x, const parallel::ForwardContext& context) const {
   TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product must follow its sum over ranks");
   if (HasFactors(context) || context.tensor_tokens != nullptr || !weight_->rows.empty()) {
     return kernels::GeluTanh(Forward(x, context));
   }
-  const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
+  const at::Tensor input =
+      role_ == LinearRole::kColumn ? parallel::CopyToGroup(x.numbers(), context.tensor) : x.numbers();
   return kernels::LinearGeluTanh(input, On(input.device(), weight_->Values()), bias_);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "models/layers/product_input.h"
 #include "models/loading/param_table.h"
 #include "parallel/forward_context.h"
 #include "parallel/functional.h"
@@ -51,11 +52,14 @@ class Linear {
   Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options = {});
 
   // x [..., in] → [..., out]. If tensor ranks share the tokens out, [b, n, in] → [b, n', out] with a different number
-  // of tokens.
-  at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const;
+  // of tokens. Quantized rows require TakesQuantizedRows.
+  at::Tensor Forward(const ProductInput& x, const parallel::ForwardContext& context) const;
 
   // Returns GELU (tanh approximation) of Forward. Not for the row role, where the sum comes later.
-  at::Tensor ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const;
+  at::Tensor ForwardGeluTanh(const ProductInput& x, const parallel::ForwardContext& context) const;
+
+  // Whether every matrix of this product would quantize its input, and nothing else here reads it.
+  bool TakesQuantizedRows(const parallel::ForwardContext& context) const;
 
  private:
   // One part of the product, to which factors can apply, and its range of this rank's output features.
@@ -65,7 +69,7 @@ class Linear {
   };
 
   // Returns x Wᵀ + bias on this rank.
-  at::Tensor Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const;
+  at::Tensor Multiply(const ProductInput& input, const std::optional<at::Tensor>& bias) const;
   // Forward without adapters.
   at::Tensor Product(const at::Tensor& x, const parallel::ForwardContext& context) const;
   bool HasFactors(const parallel::ForwardContext& context) const;

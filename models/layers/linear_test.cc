@@ -9,6 +9,8 @@
 
 #include "kernels/ops.h"
 #include "kernels/quantized/quant_rows.h"
+#include "kernels/quantized_ops.h"
+#include "models/layers/folded_input.h"
 #include "models/loading/eight_bits.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/tensor_bytes.h"
@@ -148,6 +150,93 @@ TEST(LinearTest, ProductsOfBlocksQuantizeTheirInputIfTheirWeightIsInE4m3) {
   EXPECT_TRUE(at::equal(outside.Forward(x, context), product("outside", false)));
   EXPECT_TRUE(at::equal(int8.Forward(x, context), product("int8", false)));
   EXPECT_TRUE(at::equal(modulation.Forward(x, context), product("mod", false)));
+}
+
+// A table with one block, whose products quantize their input, and their weights.
+struct Fp8Block {
+  Fp8Block() {
+    table.QuantizeInputs();
+    table.EnterBlock(0);
+    const ParamScope scope(table);
+    in.emplace(scope / "in", 40, 24);
+    out.emplace(scope / "out", 24, 40);
+    gate_and_value.emplace(scope, 40, std::vector<LinearPart>{{"w1", 24}, {"w3", 24}});
+    plain.emplace(scope / "plain", 40, 24);
+    table.LeaveBlock();
+    uint64_t seed = 0;
+    for (const Param& param : table.params()) {
+      const at::Tensor values = Random(param.Value().sizes().vec(), seed++);
+      if (!param.form) {
+        param.Value().copy_(values);
+        continue;
+      }
+      const at::Tensor wide = values.to(at::kFloat).contiguous();
+      kernels::QuantizeRows(param.form->type, wide.const_data_ptr<float>(), wide.size(0), wide.size(1),
+                            static_cast<std::byte*>(param.Value().mutable_data_ptr()),
+                            param.LoadedScales().mutable_data_ptr<float>());
+    }
+  }
+
+  ParamTable table{at::kBFloat16, at::kCPU, {}, [](const ParamSpec& spec) -> std::optional<QuantForm> {
+                     if (spec.name.starts_with("plain")) return std::nullopt;
+                     return QuantForm{.type = kernels::QuantType::kF8E4M3};
+                   }};
+  std::optional<Linear> in, out, gate_and_value, plain;
+};
+
+// The inputs that operators quantize themselves give the results of the operators and of products that quantize.
+TEST(LinearTest, InputsThatOperatorsQuantizeGiveTheSameBits) {
+  const Fp8Block block;
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  const auto make = [seed = uint64_t{50}](std::vector<int64_t> shape) mutable {
+    return Random(std::move(shape), seed++).to(at::kBFloat16);
+  };
+  const at::Tensor x = make({2, 7, 40}), y = make({2, 7, 40}), shift = make({2, 40}), scale = make({2, 40}),
+                   gate = make({2, 40}), weight = make({40}), bias = make({40});
+  constexpr double kEps = 1e-6;
+  const auto expect_same = [&](const ProductInput& input, const at::Tensor& numbers) {
+    EXPECT_TRUE(input.is_quantized());
+    EXPECT_TRUE(at::equal(block.in->Forward(input, context), block.in->Forward(numbers, context)));
+  };
+  expect_same(LayerNormModulateFor(*block.in, x, shift, scale, kEps, context),
+              kernels::LayerNormModulate(x, shift, scale, kEps));
+  expect_same(LayerNormShiftFor(*block.in, x, weight, shift, kEps, context),
+              kernels::LayerNormShift(x, weight, shift, kEps));
+  expect_same(ScaledRmsNormFor(*block.in, x, weight, scale, kEps, context),
+              kernels::RmsNorm(x, weight, kEps) * (1 + scale).unsqueeze(1));
+  expect_same(ScaledRmsNormFor(*block.in, x, weight, std::nullopt, kEps, context), kernels::RmsNorm(x, weight, kEps));
+  const auto [sum, normalised] = GatedResidualNormModulateFor(*block.in, x, gate, y, shift, scale, kEps, context);
+  const auto [expected_sum, expected] = kernels::GatedResidualNormModulate(x, gate, y, shift, scale, kEps);
+  EXPECT_TRUE(at::equal(sum, expected_sum));
+  expect_same(normalised, expected);
+  expect_same(std::get<1>(ResidualNormFor(*block.in, x, y, weight, bias, kEps, context)),
+              std::get<1>(kernels::ResidualNorm(x, y, weight, bias, kEps)));
+  EXPECT_TRUE(at::equal(GeluTanhMlp(*block.in, *block.out, normalised, context),
+                        block.out->Forward(kernels::GeluTanh(block.in->Forward(expected, context)), context)));
+  const std::vector<at::Tensor> parts = block.gate_and_value->Forward(normalised, context).chunk(2, -1);
+  EXPECT_TRUE(at::equal(block.out->Forward(SwiGluFor(*block.out, parts[0], parts[1], context), context),
+                        block.out->Forward(kernels::SwiGlu(parts[0], parts[1]), context)));
+}
+
+// The factors of an adapter multiply numbers, and a weight that is not in e4m3 takes numbers.
+TEST(LinearTest, InputsStayNumbersWhereSomethingElseReadsThem) {
+  const Fp8Block block;
+  parallel::SingleRank group;
+  parallel::LocalAttention attention;
+  parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
+  EXPECT_TRUE(block.in->TakesQuantizedRows(context));
+  EXPECT_FALSE(block.plain->TakesQuantizedRows(context));
+  const at::Tensor x = Random({2, 7, 40}, 60).to(at::kBFloat16), gate = Random({2, 7, 24}, 61).to(at::kBFloat16);
+  EXPECT_THROW(block.plain->Forward(kernels::QuantizedGeluTanh(x), context), c10::Error);
+  EXPECT_FALSE(SwiGluFor(*block.plain, gate, gate, context).is_quantized());
+  parallel::AdapterFactors adapters;
+  adapters.Add("in",
+               {.a = Random({2, 40}, 62).to(at::kBFloat16), .b = Random({24, 2}, 63).to(at::kBFloat16), .scale = 1});
+  context.adapters = &adapters;
+  EXPECT_FALSE(block.in->TakesQuantizedRows(context));
+  EXPECT_TRUE(block.out->TakesQuantizedRows(context));
 }
 
 TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {

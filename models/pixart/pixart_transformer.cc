@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/ops.h"
+#include "models/layers/folded_input.h"
 #include "models/layers/heads.h"
 #include "models/precision.h"
 
@@ -118,7 +119,7 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
   const std::vector<at::Tensor> m = conditioning.modulation.unbind(1);  // six tensors [b, D]
   at::Tensor& x = state.image;
 
-  const at::Tensor normalised = kernels::LayerNormModulate(x, m[0], m[1], config_.norm_eps);
+  const ProductInput normalised = LayerNormModulateFor(layers.self_qkv, x, m[0], m[1], config_.norm_eps, context);
   const at::Tensor attended =
       context.attention.Attend(index, {.projections = {{.packed = layers.self_qkv.Forward(normalised, context)}},
                                        .head_dim = config_.head_dim,
@@ -132,10 +133,10 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
   const at::Tensor read = kernels::Attention(SplitHeads(layers.cross_q.Forward(x, context), config_.head_dim),
                                              SplitHeads(kv[0], config_.head_dim), SplitHeads(kv[1], config_.head_dim),
                                              bias, attention_scale);
-  const auto [sum, normalised_sum] = kernels::GatedResidualNormModulate(
-      x, std::nullopt, layers.cross_out.Forward(read.flatten(2), context), m[3], m[4], config_.norm_eps);
-  const at::Tensor hidden = layers.mlp_in.ForwardGeluTanh(normalised_sum, context);
-  x = kernels::GatedResidual(sum, m[5], layers.mlp_out.Forward(hidden, context));
+  const auto [sum, normalised_sum] =
+      GatedResidualNormModulateFor(layers.mlp_in, x, std::nullopt, layers.cross_out.Forward(read.flatten(2), context),
+                                   m[3], m[4], config_.norm_eps, context);
+  x = kernels::GatedResidual(sum, m[5], GeluTanhMlp(layers.mlp_in, layers.mlp_out, normalised_sum, context));
 }
 
 at::Tensor PixArtTransformer::Head(const BlockState& state, const Conditioning& conditioning,

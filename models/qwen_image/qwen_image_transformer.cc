@@ -7,6 +7,7 @@
 
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
+#include "models/layers/folded_input.h"
 #include "models/layers/references.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
@@ -83,13 +84,19 @@ struct QwenImageTransformer::Stream {
   // `parts` are those of x.
   parallel::Projection Project(const at::Tensor& x, std::span<const ModulatedTokens> parts,
                                const parallel::ForwardContext& context) const {
-    const at::Tensor modulated = ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
-      return kernels::LayerNormModulate(own(x), part.m[0], part.m[1], kNormEps);
-    });
-    return {.packed = qkv.Forward(modulated, context),
+    return {.packed = qkv.Forward(Modulated(x, parts, context), context),
             .query_norm = {.weight = norm_q, .bias = {}, .eps = kNormEps},
             .key_norm = {.weight = norm_k, .bias = {}, .eps = kNormEps},
             .rotary = {}};
+  }
+
+  // The modulated norm of x, the input of `qkv`.
+  ProductInput Modulated(const at::Tensor& x, std::span<const ModulatedTokens> parts,
+                         const parallel::ForwardContext& context) const {
+    if (parts.size() == 1) return LayerNormModulateFor(qkv, x, parts[0].m[0], parts[0].m[1], kNormEps, context);
+    return ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
+      return kernels::LayerNormModulate(own(x), part.m[0], part.m[1], kNormEps);
+    });
   }
 
   // Adds the attention's result for this stream's tokens and the MLP to x.
@@ -97,13 +104,20 @@ struct QwenImageTransformer::Stream {
                     const parallel::ForwardContext& context) const {
     const at::Tensor y = out.Forward(attended, context);
     std::vector<at::Tensor> sums;  // of each part
-    const at::Tensor normalised = ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
-      auto [sum, modulated] =
-          kernels::GatedResidualNormModulate(own(x), part.m[2], own(y), part.m[3], part.m[4], kNormEps);
-      sums.push_back(std::move(sum));
-      return modulated;
-    });
-    const at::Tensor z = mlp_out.Forward(mlp_in.ForwardGeluTanh(normalised, context), context);
+    ProductInput normalised;
+    if (parts.size() == 1) {
+      const std::span<const at::Tensor> m = parts[0].m;
+      std::tie(sums.emplace_back(), normalised) =
+          GatedResidualNormModulateFor(mlp_in, x, m[2], y, m[3], m[4], kNormEps, context);
+    } else {
+      normalised = ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
+        auto [sum, modulated] =
+            kernels::GatedResidualNormModulate(own(x), part.m[2], own(y), part.m[3], part.m[4], kNormEps);
+        sums.push_back(std::move(sum));
+        return modulated;
+      });
+    }
+    const at::Tensor z = GeluTanhMlp(mlp_in, mlp_out, normalised, context);
     size_t next = 0;
     return ByPart(parts, [&](const ModulatedTokens& part, const auto& own) {
       return kernels::GatedResidual(sums[next++], part.m[5], own(z));

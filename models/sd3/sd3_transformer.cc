@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/ops.h"
+#include "models/layers/folded_input.h"
 #include "models/precision.h"
 
 // Shapes: b batch, n image tokens of the span, t text tokens, D width, h heads (of this rank), d head_dim.
@@ -38,7 +39,7 @@ struct Sd3Transformer::Projection {
     }
   }
 
-  parallel::Projection Forward(const at::Tensor& x, const parallel::ForwardContext& context) const {
+  parallel::Projection Forward(const ProductInput& x, const parallel::ForwardContext& context) const {
     return {.packed = qkv.Forward(x, context),
             .query_norm = {.weight = norm_q, .bias = {}, .eps = kNormEps},
             .key_norm = {.weight = norm_k, .bias = {}, .eps = kNormEps},
@@ -46,7 +47,7 @@ struct Sd3Transformer::Projection {
   }
 
   // Returns only keys and values.
-  parallel::Projection ForwardKeys(const at::Tensor& x, const parallel::ForwardContext& context) const {
+  parallel::Projection ForwardKeys(const ProductInput& x, const parallel::ForwardContext& context) const {
     parallel::Projection result = Forward(x, context);
     const int64_t inner = result.packed.size(-1) / 3;
     result.packed = result.packed.narrow(-1, inner, 2 * inner);
@@ -66,8 +67,8 @@ struct Sd3Transformer::Mlp {
   // Adds the gated result `read` of an attention, and then this MLP, to x. m: shift, scale and gate, each [b, D].
   at::Tensor Forward(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& read, std::span<const at::Tensor> m,
                      const parallel::ForwardContext& context) const {
-    const auto [sum, normalised] = kernels::GatedResidualNormModulate(x, gate, read, m[0], m[1], kNormEps);
-    return kernels::GatedResidual(sum, m[2], out.Forward(in.ForwardGeluTanh(normalised, context), context));
+    const auto [sum, normalised] = GatedResidualNormModulateFor(in, x, gate, read, m[0], m[1], kNormEps, context);
+    return kernels::GatedResidual(sum, m[2], GeluTanhMlp(in, out, normalised, context));
   }
 
   Linear in, out;
@@ -177,9 +178,9 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   const std::vector<at::Tensor> both = conditioning.modulation.split(config_.width(), -1);
   const std::span<const at::Tensor> m(both.begin(), block.dual ? 9 : 6),
       mt(both.begin() + (block.dual ? 9 : 6), both.end());
-  const at::Tensor normalised_text = block.text_out ? kernels::LayerNormModulate(y, mt[0], mt[1], kNormEps)
-                                                    : kernels::LayerNormModulate(y, mt[1], mt[0], kNormEps);
-  const at::Tensor normalised_image = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
+  const ProductInput normalised_text = LayerNormModulateFor(block.text.qkv, y, mt[block.text_out ? 0 : 1],
+                                                            mt[block.text_out ? 1 : 0], kNormEps, context);
+  const ProductInput normalised_image = LayerNormModulateFor(block.image.qkv, x, m[0], m[1], kNormEps, context);
 
   // Image tokens first. The attention's result for the text of the last block would not be used.
   const parallel::Projection image = block.image.Forward(normalised_image, context);
@@ -197,7 +198,7 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   // Both attentions read the same normalised tokens, each with a different shift and scale.
   at::Tensor second;
   if (block.dual) {
-    const at::Tensor normalised = kernels::LayerNormModulate(x, m[6], m[7], kNormEps);
+    const ProductInput normalised = LayerNormModulateFor(block.dual->qkv, x, m[6], m[7], kNormEps, context);
     second = context.attention
                  .Attend(2 * index + 1, {.projections = {block.dual->Forward(normalised, context)},
                                          .head_dim = config_.head_dim,

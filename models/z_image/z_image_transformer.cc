@@ -7,6 +7,7 @@
 #include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/layers/embedding.h"
+#include "models/layers/folded_input.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"
 
@@ -71,7 +72,7 @@ struct ZImageTransformer::Layer {
 
   parallel::Projection Project(const at::Tensor& x, const at::Tensor& scale,
                                const parallel::ForwardContext& context) const {
-    return {.packed = qkv.Forward(Scaled(kernels::RmsNorm(x, attention_norm, eps), scale), context),
+    return {.packed = qkv.Forward(ScaledRmsNormFor(qkv, x, attention_norm, IfDefined(scale), eps, context), context),
             .query_norm = {.weight = query_norm, .bias = {}, .eps = kHeadNormEps},
             .key_norm = {.weight = key_norm, .bias = {}, .eps = kHeadNormEps},
             .rotary = {}};
@@ -84,13 +85,14 @@ struct ZImageTransformer::Layer {
     const at::Tensor read = kernels::RmsNorm(out.Forward(attended.flatten(2), context), attended_norm, eps);
     const at::Tensor sum = Gated(x, m[1], read);
     const std::vector<at::Tensor> parts =
-        gate_and_value.Forward(Scaled(kernels::RmsNorm(sum, mlp_norm, eps), m[2]), context).chunk(2, -1);
-    const at::Tensor hidden = mlp_out.Forward(kernels::SwiGlu(parts[0], parts[1]), context);
+        gate_and_value.Forward(ScaledRmsNormFor(gate_and_value, sum, mlp_norm, IfDefined(m[2]), eps, context), context)
+            .chunk(2, -1);
+    const at::Tensor hidden = mlp_out.Forward(SwiGluFor(mlp_out, parts[0], parts[1], context), context);
     return Gated(sum, m[3], kernels::RmsNorm(hidden, mlp_out_norm, eps));
   }
 
-  static at::Tensor Scaled(const at::Tensor& x, const at::Tensor& scale) {
-    return scale.defined() ? x * (1 + scale).unsqueeze(1) : x;
+  static std::optional<at::Tensor> IfDefined(const at::Tensor& x) {
+    return x.defined() ? std::optional(x) : std::nullopt;
   }
   static at::Tensor Gated(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
     return gate.defined() ? kernels::GatedResidual(x, gate, y) : x + y;

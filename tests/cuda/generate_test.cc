@@ -136,7 +136,7 @@ class FakeCudaFp8Test : public FakeCudaTest {
  protected:
   using RowsOfProducts = std::map<std::string, std::map<int64_t, int64_t>>;  // by dtype and length
 
-  RowsOfProducts RowsOfAStep(const std::string& products, const std::string& architecture) const {
+  FakeCudaStep LastStep(const std::string& products, const std::string& architecture) const {
     const Finished run = Run(
         {"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda", "--dtype=bf16", "--steps=4",
          "--seed=1", "--weights=fp8", "--products=" + products, "--overwrite", "--output=" + (folder_ / "a.png")},
@@ -150,9 +150,29 @@ class FakeCudaFp8Test : public FakeCudaTest {
     const FakeCudaStep step = run.logs[0].Steps().back();
     EXPECT_EQ(step.bytes_to_host, 16);
     EXPECT_EQ(step.waits, 0);
-    return step.product_rows;
+    return step;
+  }
+  RowsOfProducts RowsOfAStep(const std::string& products, const std::string& architecture) const {
+    return LastStep(products, architecture).product_rows;
   }
 };
+
+// FLUX of two double and two single blocks. In each stream of a double block the norms before q, k and v and before the
+// MLP and the GELU quantize their rows, and attention's result is quantized separately. In a single block the norm
+// quantizes its rows, and the joined input of the last product is quantized separately.
+TEST_F(FakeCudaFp8Test, NormsAndActivationsQuantizeTheirRowsThemselves) {
+  const FakeCudaStep plain = LastStep("plain", "90"), fp8 = LastStep("fp8", "90");
+  const auto launches = [](const FakeCudaStep& step, const std::string& kernel) {
+    int count = 0;
+    for (const auto& [name, times] : step.operations) count += absl::StrContains(name, kernel) ? times : 0;
+    return count;
+  };
+  constexpr int kStreams = 2 * 2, kSingle = 2;
+  EXPECT_EQ(launches(plain, "QuantizeRows"), 0);
+  EXPECT_EQ(launches(fp8, "QuantizeRows"), kStreams * 2 + kSingle);
+  EXPECT_EQ(launches(plain, "Activations") - launches(fp8, "Activations"), kStreams);
+  EXPECT_EQ(launches(fp8, "ResidualNorm"), launches(plain, "ResidualNorm"));
+}
 
 TEST_F(FakeCudaFp8Test, BlocksUseTheLibrarysProductsInFp8WhereTheCardHasThem) {
   RowsOfProducts plain = RowsOfAStep("plain", "90"), fp8 = RowsOfAStep("fp8", "90"), older = RowsOfAStep("fp8", "86");
