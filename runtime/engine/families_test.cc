@@ -13,6 +13,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -802,18 +803,22 @@ void WriteClips(const models::ModelFolder& folder, const std::string& gguf, cons
   header.Text("general.architecture", "clip");
   std::string data;
   for (auto& [name, stored] : tensors) {
-    ASSERT_EQ(stored.type, models::StoredType::kF32) << name;
-    const bool is_packed = stored.shape.size() == 2 && stored.shape[1] % 32 == 0;
-    std::string bytes(reinterpret_cast<const char*>(stored.bytes.data()), stored.bytes.size());
-    if (is_packed) {
-      std::vector<float> values(bytes.size() / sizeof(float)), meant;
-      std::memcpy(values.data(), bytes.data(), bytes.size());
-      bytes = PackQ8(values, meant);
-      std::memcpy(stored.bytes.data(), meant.data(), stored.bytes.size());
+    ASSERT_EQ(stored.type, models::StoredType::kBF16) << name;
+    std::vector<float> values(stored.bytes.size() / sizeof(c10::BFloat16)), meant;
+    for (size_t i = 0; i < values.size(); ++i) {
+      c10::BFloat16 value;
+      std::memcpy(&value, stored.bytes.data() + i * sizeof(value), sizeof(value));
+      values[i] = static_cast<float>(value);
     }
+    const bool is_packed = stored.shape.size() == 2 && stored.shape[1] % 32 == 0;
+    const std::string packed = is_packed ? PackQ8(values, meant) : "";
+    const std::vector<float>& held = is_packed ? meant : values;
+    const std::span<const std::byte> plain = std::as_bytes(std::span(held));
+    stored.type = models::StoredType::kF32;
+    stored.bytes.assign(plain.begin(), plain.end());
     data.resize((data.size() + 31) / 32 * 32, '\0');
     header.Tensor(name, {stored.shape.rbegin(), stored.shape.rend()}, is_packed ? kQ8 : kF32, data.size());
-    data += bytes;
+    data += is_packed ? packed : std::string(reinterpret_cast<const char*>(plain.data()), plain.size());
   }
   std::ofstream(gguf, std::ios::binary) << header.Bytes(data);
   WriteFile(safetensors, tensors);
