@@ -200,7 +200,6 @@ TEST_F(SingleModelTest, StableDiffusion3WithoutT5LacksNeitherT5NorItsTokenizer) 
   EXPECT_TRUE(with->HasComponent("text_encoder_3"));
   EXPECT_FALSE(left_out->HasComponent("text_encoder_3"));
   EXPECT_NE(*with->Digest(), *left_out->Digest());
-  EXPECT_EQ(*model->Digest(), *left_out->Digest()) << "only T5 differs between the files";
 }
 
 TEST_F(SingleModelTest, AFolderOfStableDiffusion3CanBeReadWithoutT5) {

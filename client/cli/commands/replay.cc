@@ -187,7 +187,7 @@ class Replay {
   absl::StatusOr<control::ModelDescription> FindMadeBy(const server::ImageParameters& metadata, std::string& path) {
     if (!options_.model.model.empty()) {
       ASSIGN_OR_RETURN(path, FindModel(options_.model.model, options_.model.model_folders));
-      absl::StatusOr<control::ModelDescription> description = session_->Describe(path);
+      absl::StatusOr<control::ModelDescription> description = session_->Describe(path, options_.model.files);
       if (description.ok() && !SameDigest(metadata.model_digest, description->digest)) {
         reporter_->OnWarning(absl::StrCat("the image was made by a model with digest ", metadata.model_digest,
                                           ", this one has ", description->digest));
@@ -202,7 +202,7 @@ class Replay {
       if (model.name == metadata.model) candidates.push_back(model.path);
     }
     for (const std::string& candidate : candidates) {
-      absl::StatusOr<control::ModelDescription> description = session_->Describe(candidate);
+      absl::StatusOr<control::ModelDescription> description = session_->Describe(candidate, options_.model.files);
       if (description.status().code() == absl::StatusCode::kUnavailable) return description;
       if (!description.ok() || !SameDigest(metadata.model_digest, description->digest)) continue;
       path = candidate;
