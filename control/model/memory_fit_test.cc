@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/enum_names.h"
+#include "control/model/pageable_weights.h"
 #include "control/parameters/weight_storage.h"
 
 namespace tessera::control {
@@ -332,6 +333,27 @@ TEST(MemoryFitTest, NamesTheFastestStorageOfAModelThatStreams) {
   EXPECT_EQ(*FastestStorage(flux.components, query, large, storages), kStored);
   EXPECT_FALSE(
       FastestStorage(flux.components, query, {.free_bytes = kGiB / 4, .link_bytes_per_second = 1}, storages).ok());
+}
+
+TEST(PageableWeightsTest, MakeAStepSlowerByWhatIsCopiedFromThem) {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  const MemoryFit fit{.transfer_bytes = 4 * kGib, .transfer_seconds = 0.5, .compute_seconds = 1};
+  const PageableWeights quarter{.bytes = kGib, .waiting_bytes = 8 * kGib, .bytes_per_second = kGib};
+  const PageableWeights all{.bytes = 8 * kGib, .waiting_bytes = 8 * kGib, .bytes_per_second = kGib};
+  EXPECT_DOUBLE_EQ(WithPageable(fit, quarter).step_seconds(), 1.375);
+  EXPECT_DOUBLE_EQ(WithPageable(fit, all).step_seconds(), 4);
+  EXPECT_EQ(PageableText(fit, quarter),
+            "1.00 GiB of the 8.00 GiB in which weights wait are pageable, because the system refuses to pin more; "
+            "copies are slower, and a step takes 1.38 s");
+}
+
+TEST(PageableWeightsTest, OfTextEncodersAloneMakeNoStepSlower) {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  const PageableWeights weights{.bytes = kGib, .waiting_bytes = 2 * kGib, .bytes_per_second = kGib};
+  EXPECT_EQ(WithPageable({.compute_seconds = 1}, weights).step_seconds(), 1);
+  EXPECT_EQ(PageableText({.compute_seconds = 1}, weights),
+            "1.00 GiB of the 2.00 GiB in which weights wait are pageable, because the system refuses to pin more; "
+            "copies are slower");
 }
 
 TEST(MemoryFitTest, SaysWhatStaysAndWhatIsPredicted) {

@@ -18,6 +18,7 @@ void WaitingMemory::AddChunk(int64_t bytes) {
   }
   chunk_ = at::empty({std::max(bytes, std::min(bytes_ / 4, kMostChunkBytes))}, at::kByte);
   bytes_ += chunk_.numel();
+  pageable_bytes_ += chunk_.numel();
 }
 
 at::Tensor WaitingMemory::Allocate(at::IntArrayRef shape, at::ScalarType dtype) {

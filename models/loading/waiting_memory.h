@@ -22,14 +22,15 @@ class WaitingMemory {
 
   // Whether all memory so far is pinned.
   bool is_pinned() const { return is_pinned_; }
-  int64_t bytes() const { return bytes_; }  // of all chunks
+  int64_t bytes() const { return bytes_; }                    // of all chunks
+  int64_t pageable_bytes() const { return pageable_bytes_; }  // of those that are not pinned
 
  private:
   void AddChunk(int64_t bytes);
 
   at::Tensor chunk_;  // the last one, as bytes
   int64_t used_ = 0;  // bytes of it
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0, pageable_bytes_ = 0;
   bool is_pinned_ = true;
 };
 

@@ -29,16 +29,19 @@ double FastestOf(at::Device device, const Work& work) {
 
 double Rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
+// Returns the bytes per second of copies of this tensor, of bytes.
+double CopyRate(const at::Tensor& host, at::Device device) {
+  const at::Tensor there = at::empty_like(host, host.options().device(device).pinned_memory(false));
+  const double seconds = FastestOf(device, [&] { there.copy_(host, /*non_blocking=*/true); });
+  return Rate(static_cast<double>(host.numel()), seconds);
+}
+
 }  // namespace
 
 DeviceRates MeasureDeviceRates(at::Device device, at::ScalarType dtype) {
   DeviceRates rates;
-  {
-    const at::Tensor host = models::WaitingMemory().Allocate({kCopiedBytes}, at::kByte).zero_();
-    const at::Tensor there = at::empty({kCopiedBytes}, at::TensorOptions(at::kByte).device(device));
-    const double seconds = FastestOf(device, [&] { there.copy_(host, /*non_blocking=*/true); });
-    rates.copied_bytes_second = Rate(static_cast<double>(kCopiedBytes), seconds);
-  }
+  rates.copied_bytes_second = CopyRate(models::WaitingMemory().Allocate({kCopiedBytes}, at::kByte).zero_(), device);
+  rates.pageable_bytes_second = CopyRate(at::zeros({kCopiedBytes}, at::kByte), device);
   const at::Tensor x = at::ones({kSide, kSide}, at::TensorOptions(dtype).device(device));
   at::Tensor product = at::empty_like(x);
   const double seconds = FastestOf(device, [&] { at::mm_out(product, x, x); });

@@ -7,8 +7,9 @@ namespace tessera::runtime {
 
 // Rates of a device with memory of its own; 0 where its clock shows none.
 struct DeviceRates {
-  double copied_bytes_second = 0;  // from memory like that in which weights wait
-  double product_flops = 0;        // operations per second of a large product
+  double copied_bytes_second = 0;    // from pinned memory, or from pageable memory where none can be pinned
+  double pageable_bytes_second = 0;  // from pageable memory
+  double product_flops = 0;          // operations per second of a large product
 };
 
 // Takes some 100 MiB of the device for some milliseconds. Throws what operators throw.

@@ -28,8 +28,11 @@
 namespace tessera::runtime {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kEmoji[] = "assets/emoji";
 
@@ -283,8 +286,15 @@ TEST_F(EngineOnDeviceTest, AsMuchWaitsAsTheMemoryOfTheDeviceRequires) {
   }
   // Weights wait in pageable memory where no more can be pinned.
   SizePretendDevice(least);
-  LimitPretendPinnedMemory(int64_t{1} << 20);
-  ASSERT_EQ(load(control::Offload::kAuto), absl::OkStatus());
+  const auto log_of_load = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(load(control::Offload::kAuto), absl::OkStatus());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(log_of_load(), AllOf(HasSubstr("wait in main memory"), Not(HasSubstr("pageable"))));
+  LimitPretendPinnedMemory(int64_t{1} << 18);
+  EXPECT_THAT(log_of_load(), ContainsRegex("memory: [0-9.]+ [KM]iB of the [0-9.]+ [KM]iB in which weights wait are "
+                                           "pageable, because .*, and a step takes [0-9.e+-]+ s\n"));
   const absl::StatusOr<std::vector<uint8_t>> pageable = make();
   LimitPretendPinnedMemory(std::numeric_limits<int64_t>::max());
   ASSERT_TRUE(pageable.ok()) << pageable.status();

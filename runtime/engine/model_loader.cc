@@ -24,6 +24,7 @@
 #include "control/host/device_memory.h"
 #include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
+#include "control/model/pageable_weights.h"
 #include "control/parameters/component_files.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
@@ -82,6 +83,14 @@ std::optional<control::WeightStorage> SmallerStorage(const models::FamilyDescrip
                                                      const control::FitQuery& query, const control::FitDevice& device) {
   if (control::IsQuantizing(query.storage)) return std::nullopt;
   return control::SmallerStorage(description.weights, query, device);
+}
+
+// Prints which weights wait in pageable memory, and the slower step that this predicts.
+void ReportPageable(const models::WaitingMemory& memory, const control::MemoryFit& fit, double bytes_per_second) {
+  if (memory.pageable_bytes() == 0) return;
+  const control::PageableWeights weights{
+      .bytes = memory.pageable_bytes(), .waiting_bytes = memory.bytes(), .bytes_per_second = bytes_per_second};
+  std::fprintf(stderr, "memory: %s\n", control::PageableText(fit, weights).c_str());
 }
 
 void BindNear(const at::Device& device) {
@@ -210,6 +219,7 @@ ModelLoader::FittedModel ModelLoader::ChooseWaiting(const models::LoadPlan& plan
     ReleaseDeviceMemory(device_);
     device.link_bytes_per_second = rates.copied_bytes_second;
     device.flops = rates.product_flops;
+    chosen.pageable_bytes_per_second = rates.pageable_bytes_second;
     control::PredictTimes(device, query.step_flops, chosen.fit);
   }
   std::string text = absl::StrCat("memory: ", control::FitText(chosen.fit));
@@ -386,6 +396,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                              : fitted.fit.blocks;
   if (fitted.fit.buffers > 0) model->share.block_buffers = fitted.fit.buffers;
   const std::shared_ptr<models::LoadMeter> meter = MakeMeter(fitted.plan);
+  const auto waiting_memory = std::make_shared<models::WaitingMemory>();
   ASSIGN_OR_RETURN(model->family, entry.load(folder.MeteredBy(meter),
                                              {.dtype = ScalarTypeOf(parameters.dtype),
                                               .device = device_,
@@ -394,11 +405,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::Mod
                                               .for_training = parameters.training,
                                               .quantize = parameters.quantize,
                                               .offload = fitted.plan.request.offload,
-                                              .waiting_memory = std::make_shared<models::WaitingMemory>(),
+                                              .waiting_memory = waiting_memory,
                                               .share = model->share,
                                               .encodes_prompts = model->encodes_prompts,
                                               .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
   meter->Finish();
+  ReportPageable(*waiting_memory, fitted.fit, fitted.pageable_bytes_per_second);
   model->contents = std::move(contents);
   const int64_t weights = model->family->weight_bytes();
   model->loaded.weight_bytes = static_cast<uint64_t>(weights);

@@ -94,7 +94,8 @@ class ModelLoader final {
   struct FittedModel {
     models::LoadPlan plan;
     control::MemoryFit fit;
-    bool keeps_steps = true;  // the same on all ranks
+    bool keeps_steps = true;               // the same on all ranks
+    double pageable_bytes_per_second = 0;  // of copies from pageable memory; 0: not measured
     std::optional<control::WeightStorage>
         storage;  // in which the model is predicted to fit, if it does not fit as it is
   };

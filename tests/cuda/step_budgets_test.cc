@@ -318,6 +318,33 @@ INSTANTIATE_TEST_SUITE_P(
                     Card{"qwen_image_fp8_24", WriteFullSizeQwenImage, "qwen_image", "fp8", 24, false, true}),
     [](const auto& info) { return info.param.name; });
 
+using PageableTest = FakeCudaTest;
+
+// As under WSL, where the system pins only a part of the memory. Copies of pageable memory take five times as long.
+TEST_F(PageableTest, AStepTakesAsLongAsPredictedWhereLittleMemoryCanBePinned) {
+  if (!IsLongRun()) GTEST_SKIP() << "several GB are copied to main memory";
+  WriteFullSizeZImage(folder_);
+  const Finished run =
+      Run({"generate", "a cat", "--model=" + (folder_ / "z_image_turbo"), "--device=cuda", "--dtype=bf16", "--steps=7",
+           "--seed=1", "--size=1024", "--verbose", "--output=" + (folder_ / "a.png")},
+          {{"FAKE_CUDA_MEMORY_MIB", "8192"},
+           {"FAKE_CUDA_CONTEXT_MIB", "512"},
+           {"FAKE_CUDA_PINNED_MIB", "1024"},
+           {"FAKE_CUDA_CLOCK", "1"}});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_THAT(run.logs.at(0).Faults(), IsEmpty());
+  const size_t line = run.errors.find("in which weights wait are pageable"),
+               step = run.errors.find("a step takes ", line);
+  ASSERT_NE(step, std::string::npos) << run.errors;
+  const double predicted = std::stod(run.errors.substr(step + 13));
+  constexpr double kSteadySteps = 4;
+  const double measured = static_cast<double>(TimeOfSteadySteps(run.logs[0]).all) / 1e9 / kSteadySteps;
+  std::cout << "a step of " << measured << " s, predicted " << predicted << " s\n";
+  EXPECT_GT(measured, 0);
+  EXPECT_LE(measured, 1.15 * predicted);
+  EXPECT_GE(measured, predicted / 1.15);
+}
+
 using BatchMemoryTest = FakeCudaTest;
 
 // The images of a batch are computed in separate passes, one after another.

@@ -10,8 +10,9 @@ namespace tessera::fake_cuda {
 namespace {
 
 constexpr int64_t kLaunch = 2000, kExchangeLaunch = 8000, kCall = 1000;
-// Bytes per nanosecond: of the card's memory, of a PCIe 5.0 link, of NVLink.
-constexpr int64_t kMemoryRate = 3000, kHostRate = 50, kLinkRate = 300;
+// Bytes per nanosecond: of the card's memory, of a PCIe 5.0 link, of the link behind a host thread that copies pageable
+// memory into the driver's pinned buffers, of NVLink.
+constexpr int64_t kMemoryRate = 3000, kHostRate = 50, kPageableRate = 10, kLinkRate = 300;
 
 thread_local int64_t now = 0;
 
@@ -29,7 +30,7 @@ Work Work::Flops(double flops, double flops_per_nanosecond) {
 Work Work::Copy(int64_t bytes) { return {.nanoseconds = kLaunch + 2 * bytes / kMemoryRate}; }
 
 Work Work::Transfer(Engine engine, int64_t bytes) {
-  return {.engine = engine, .nanoseconds = kLaunch + bytes / kHostRate};
+  return {.engine = engine, .nanoseconds = kLaunch + bytes / (engine == Engine::kPageable ? kPageableRate : kHostRate)};
 }
 
 Work Work::Exchange(int64_t bytes) {

@@ -48,6 +48,7 @@ class SmallCards final {
     setenv("FAKE_CUDA_DEVICES", "2", 1);
     setenv("FAKE_CUDA_MEMORY_MIB", "64", 1);
     setenv("FAKE_CUDA_CONTEXT_MIB", "0", 1);
+    setenv("FAKE_CUDA_PINNED_MIB", "256", 1);
     setenv("FAKE_CUDA_ARCH", "80", 1);
     setenv("FAKE_CUDA_FAULT", (folder_ / "fault").c_str(), 1);
     setenv("FAKE_CUDA_LOG", (folder_ / "log").c_str(), 1);
@@ -188,6 +189,17 @@ TEST_F(SharedCardTest, ProcessesThatShareACardFindWhatTheOthersLeave) {
   first.Kill();
   Process third(folder_, 30);
   EXPECT_EQ(third.Answer(), Answer("took", 14)) << "what a killed process had is free";
+}
+
+TEST(FakeCudaTest, NoMoreMemoryIsPinnedThanTheEnvironmentAllows) {
+  void *all = nullptr, *more = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&all, 255 * kMib, 0), cudaSuccess);
+  EXPECT_EQ(cudaHostAlloc(&more, 2 * kMib, 0), cudaErrorMemoryAllocation);
+  EXPECT_EQ(more, nullptr);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+  ASSERT_EQ(cudaFreeHost(all), cudaSuccess);
+  ASSERT_EQ(cudaHostAlloc(&more, 2 * kMib, 0), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(more), cudaSuccess);
 }
 
 TEST(FakeCudaTest, BytesOfADeviceAreOnes) {

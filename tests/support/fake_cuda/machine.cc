@@ -49,6 +49,7 @@ Options Options::FromEnvironment() {
   return {.devices = static_cast<int>(std::clamp(Number("FAKE_CUDA_DEVICES", 1), 1L, static_cast<long>(kMostDevices))),
           .memory_bytes = static_cast<size_t>(Number("FAKE_CUDA_MEMORY_MIB", 143771)) << 20,
           .context_bytes = static_cast<size_t>(Number("FAKE_CUDA_CONTEXT_MIB", 520)) << 20,
+          .pinned_bytes = static_cast<size_t>(Number("FAKE_CUDA_PINNED_MIB", 1L << 40)) << 20,
           .cards = cards == nullptr ? "" : cards,
           .major = static_cast<int>(arch / 10),
           .minor = static_cast<int>(arch % 10),
@@ -82,6 +83,13 @@ std::optional<AddressRanges::Range> AddressRanges::Find(const void* address) con
   --it;
   if (static_cast<const char*>(address) >= it->first + it->second.bytes) return std::nullopt;
   return it->second;
+}
+
+size_t AddressRanges::Bytes() const {
+  const std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [begin, range] : ranges_) bytes += range.bytes;
+  return bytes;
 }
 
 bool AddressRanges::IsSplit(const void* memory, size_t bytes) const {

@@ -50,7 +50,8 @@ struct Options {
   int devices = 1;
   size_t memory_bytes = 0;  // per card
   size_t context_bytes = 0;
-  std::string cards;  // prefix of file names; "": this process has the cards to itself
+  size_t pinned_bytes = 0;  // of host memory that can be pinned
+  std::string cards;        // prefix of file names; "": this process has the cards to itself
   int major = 9, minor = 0;
   int driver = 13000;
   size_t cudnn = 91900;
@@ -76,6 +77,7 @@ class AddressRanges final {
   std::optional<Range> Find(const void* address) const;  // the range that contains `address`
   // Returns whether the memory begins in one range and ends in another one, or in none.
   bool IsSplit(const void* memory, size_t bytes) const;
+  size_t Bytes() const;  // of all ranges
 
  private:
   mutable std::mutex mutex_;

@@ -223,10 +223,14 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   if (const cudaError_t error = CheckUnsafe(Unsafe::kAllocation, nullptr); error != cudaSuccess) {
     return Finish("cudaHostAlloc", error);
   }
+  Machine& machine = TheMachine();
+  if (machine.pinned_memory().Bytes() + bytes > machine.options().pinned_bytes) {
+    return Finish("cudaHostAlloc", cudaErrorMemoryAllocation);
+  }
   constexpr size_t kPage = 4096;
   *memory = std::aligned_alloc(kPage, (bytes + kPage) / kPage * kPage);
-  TheMachine().pinned_memory().Add(*memory, {.bytes = bytes});
-  TheMachine().log().Write("pin", bytes);
+  machine.pinned_memory().Add(*memory, {.bytes = bytes});
+  machine.log().Write("pin", bytes);
   return Finish("cudaHostAlloc");
 }
 
