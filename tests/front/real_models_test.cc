@@ -166,10 +166,10 @@ TEST_F(ModelsOnTheCommandLineTest, AFileOfStableDiffusion3WithBothClipsRunsWitho
   const std::string tokenizers = "--tokenizer=tests/golden/pipelines/sd3";
   EXPECT_THAT(Generate(clips, {tokenizers}, "a.png").errors,
               HasSubstr("text_encoder_3 (T5EncoderModel, --text-encoder or --without-t5)"));
-  EXPECT_THAT(Run({"inspect", clips}).output, HasSubstr("missing: a T5EncoderModel, see --text-encoder or --without-t5"));
-  for (const Result& result :
-       {Generate(clips, {tokenizers, "--without-t5"}, "clips.png"),
-        Generate(whole, {tokenizers, "--without-t5"}, "without.png")}) {
+  EXPECT_THAT(Run({"inspect", clips}).output,
+              HasSubstr("missing: a T5EncoderModel, see --text-encoder or --without-t5"));
+  for (const Result& result : {Generate(clips, {tokenizers, "--without-t5"}, "clips.png"),
+                               Generate(whole, {tokenizers, "--without-t5"}, "without.png")}) {
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
   EXPECT_EQ(Picture("clips.png").image.bytes, Picture("without.png").image.bytes);
