@@ -70,11 +70,7 @@ class Replay {
     }
     absl::StatusOr<server::ImageParameters> metadata = server::ParseParameters(original->parameters);
     if (!metadata.ok()) return Named(metadata.status());
-    if (const auto shortened = metadata->extra.find(server::kShortenedKey); shortened != metadata->extra.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries only the beginning of its ",
-                                                     shortened->second,
-                                                     ", because its format has no room for the rest"));
-    }
+    RETURN_IF_ERROR(CheckWhole(*metadata));
     if (!options_.output.empty()) {
       RETURN_IF_ERROR(OutputFiles::Create(options_.output, options_.overwrite).status());
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
@@ -145,6 +141,14 @@ class Replay {
     }
     return Report({.original = *metadata, .again = made_again, .same_bytes = original_bytes == again_bytes},
                   original->image, again.image, peak_memory);
+  }
+
+  // Returns the error of an image whose format had no room for all parameters.
+  absl::Status CheckWhole(const server::ImageParameters& metadata) const {
+    const auto shortened = metadata.extra.find(server::kShortenedKey);
+    if (shortened == metadata.extra.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries only the beginning of its ",
+                                                   shortened->second, ", because its format has no room for the rest"));
   }
 
   absl::Status Named(const absl::Status& status) const {
