@@ -50,12 +50,13 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
                    control::PlacementOf(options.placement.autoencoder),
                    {.parked = options.offload == Offloaded::kAll, .memory = options.waiting_memory}) {
   if (options.placement.stream_blocks) {
-    const auto read_block = [folder, options, make_transformer](int index) {
+    const auto read_block = [this, folder, options, make_transformer](int index) {
       WeightShare share = options.share;
       share.blocks = {.begin = index, .end = index + 1};
       Component<Transformer> block(folder, "transformer", make_transformer, options.dtype, options.device,
                                    control::ComponentPlacement::kRank0, share, options.placement.weights,
                                    options.placement.products);
+      block.ReadFrom(streamed_weights_);
       if (const absl::Status opened = block.Open(); !opened.ok()) {
         throw std::runtime_error(std::string(opened.message()));
       }
@@ -82,6 +83,8 @@ absl::Status LatentFamily::Open() {
     }
   }
   if (streamed_ != nullptr) {
+    // The header of a large file and the names of its tensors take a considerable part of the time that a block takes.
+    ASSIGN_OR_RETURN(streamed_weights_, transformer_.OpenWeights());
     RETURN_IF_ERROR(transformer_.Check());
   }
   RETURN_IF_ERROR(transformer_.Open());

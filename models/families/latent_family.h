@@ -101,10 +101,11 @@ class LatentFamily : public Family {
   int64_t patch_;
   std::shared_ptr<PromptCache> cache_;
   std::vector<std::unique_ptr<TextStage>> texts_;
-  std::optional<size_t> running_text_;             // if set, the only stage that may run its encoder
-  Component<Transformer> transformer_;             // without blocks if they are streamed
-  std::unique_ptr<StreamedTransformer> streamed_;  // null if the blocks are kept in memory
-  std::unique_ptr<BroughtTransformer> brought_;    // set if the model is loaded for training or blocks wait
+  std::optional<size_t> running_text_;                      // if set, the only stage that may run its encoder
+  Component<Transformer> transformer_;                      // without blocks if they are streamed
+  std::unique_ptr<StreamedTransformer> streamed_;           // null if the blocks are kept in memory
+  Component<Transformer>::SharedWeights streamed_weights_;  // the files that blocks are read from, opened once
+  std::unique_ptr<BroughtTransformer> brought_;             // set if the model is loaded for training or blocks wait
   Component<ImageCodec> autoencoder_;
 };
 

@@ -53,6 +53,7 @@ template <class Model>
 class Component {
  public:
   using Make = std::function<std::unique_ptr<Model>(ParamTable&)>;
+  using SharedWeights = std::shared_ptr<const WeightFolder>;
 
   // `share` is this rank's part of the weights. `for_training` and `quantize` are those of LoadOptions; they apply to a
   // component that stays in memory.
@@ -84,12 +85,27 @@ class Component {
 
   // Checks that the files hold everything that the whole component needs. Reads no weights.
   absl::Status Check() const {
-    const absl::StatusOr<WeightFolder> weights = Weights();
+    const absl::StatusOr<SharedWeights> weights = OpenWeights();
     if (!weights.ok()) return weights.status();
     ParamTable table(dtype_, at::kMeta);
     make_(table);
-    return CheckWeights(*weights, table, name_);
+    return CheckWeights(**weights, table, name_);
   }
+
+  // Opens the component's files under the names of the parameters.
+  absl::StatusOr<SharedWeights> OpenWeights() const {
+    if (weights_ != nullptr) return weights_;
+    ASSIGN_OR_RETURN(WeightFolder weights, folder_.Weights(name_));
+    if (weights.is_foreign()) {
+      ParamTable table(dtype_, at::kMeta);
+      make_(table);
+      RETURN_IF_ERROR(NameWeights(weights, table));
+    }
+    return std::make_shared<const WeightFolder>(std::move(weights));
+  }
+
+  // Reads these files from now on, in place of opening them for each use: a result of OpenWeights for this component.
+  void ReadFrom(SharedWeights weights) { weights_ = std::move(weights); }
 
   // Returns the matrix products of the whole component; those outside `share` are marked.
   std::vector<ProductSpec> Products(WeightShare share) const {
@@ -140,16 +156,6 @@ class Component {
     return storage_ == control::WeightStorage::kStored ? StoredForms(weights) : InStorage(storage_);
   }
 
-  // Opens the weights under the names of the parameters.
-  absl::StatusOr<WeightFolder> Weights() const {
-    absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
-    if (!weights.ok() || !weights->is_foreign()) return weights;
-    ParamTable table(dtype_, at::kMeta);
-    make_(table);
-    if (absl::Status named = NameWeights(*weights, table); !named.ok()) return named;
-    return weights;
-  }
-
   // Whether products are read when they are used first. A component that is loaded while a job runs is used at once. If
   // the files do not stay in main memory beside the weights, they would have to be fetched from the disk twice.
   bool Defers() const {
@@ -159,9 +165,7 @@ class Component {
   }
 
   absl::Status Load() {
-    absl::StatusOr<WeightFolder> opened = Weights();
-    if (!opened.ok()) return opened.status();
-    const auto weights = std::make_shared<const WeightFolder>(*std::move(opened));
+    ASSIGN_OR_RETURN(const SharedWeights weights, OpenWeights());
     const WeightPages pages;
     // Weights that are brought are written to after loading, outside the inference mode in which they may be loaded.
     std::optional<c10::InferenceMode> ordinary;
@@ -210,6 +214,7 @@ class Component {
   control::Products products_;
   bool for_training_;
   bool quantize_;
+  SharedWeights weights_;  // null if the files are opened for each use
   std::unique_ptr<Model> model_;
   std::shared_ptr<WeightResidency> residency_;
   std::vector<Param> params_;

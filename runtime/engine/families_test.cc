@@ -761,9 +761,7 @@ void WriteFile(const std::string& path, const std::map<std::string, Stored>& ten
   ASSERT_TRUE(writer->Finish().ok());
 }
 
-absl::StatusOr<std::vector<double>> LatentsOf(const control::LoadParameters& load) {
-  Engine engine(WorkerRank{});
-  RETURN_IF_ERROR(engine.Load(load).status());
+absl::StatusOr<std::vector<double>> LatentsIn(Engine& engine) {
   const control::JobParameters job{.prompt = "a cat on a sofa", .height = 64, .width = 64, .steps = 2};
   ASSIGN_OR_RETURN(const control::JobStarted started, engine.StartJob(0, job));
   const uint64_t number = 0;
@@ -774,6 +772,26 @@ absl::StatusOr<std::vector<double>> LatentsOf(const control::LoadParameters& loa
   ASSIGN_OR_RETURN(const control::LatentValues latents, engine.Latents(0));
   RETURN_IF_ERROR(engine.EndJob(0));
   return latents.values;
+}
+
+absl::StatusOr<std::vector<double>> LatentsOf(const control::LoadParameters& load) {
+  Engine engine(WorkerRank{});
+  RETURN_IF_ERROR(engine.Load(load).status());
+  return LatentsIn(engine);
+}
+
+TEST(StreamedBlocksTest, TheFilesAreOpenedOnce) {
+  const TestFolder folder;
+  const std::string model = folder / "model";
+  std::filesystem::copy(GoldenPipeline("flux_dev"), model, std::filesystem::copy_options::recursive);
+  Engine kept(WorkerRank{}), streamed(WorkerRank{});
+  ASSERT_TRUE(kept.Load({.model = model}).ok());
+  const absl::Status loaded = streamed.Load({.model = model, .placement = {.stream_blocks = true}}).status();
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  std::filesystem::remove_all(model + "/transformer");
+  const absl::StatusOr<std::vector<double>> expected = LatentsIn(kept), made = LatentsIn(streamed);
+  ASSERT_TRUE(expected.ok() && made.ok()) << expected.status() << made.status();
+  EXPECT_EQ(*made, *expected);
 }
 
 // The bytes of a row of values in GGUF's Q8_0, 32 to a scale, and the values that these mean.
