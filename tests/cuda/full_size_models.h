@@ -55,14 +55,14 @@ inline SparseWeights Sd3Transformer(int64_t blocks, bool norms) {
   return weights;
 }
 
-inline SparseWeights PixartSigmaTransformer() {
+inline SparseWeights PixartSigmaTransformer(int64_t text = kGoldenText) {
   constexpr int64_t kWidth = 1152;
   SparseWeights weights;
   weights.AddConv("pos_embed.proj", kWidth, 4, 2);
   weights.AddLinear("adaln_single.emb.timestep_embedder.linear_1", kWidth, 256);
   weights.AddLinear("adaln_single.emb.timestep_embedder.linear_2", kWidth, kWidth);
   weights.AddLinear("adaln_single.linear", 6 * kWidth, kWidth);
-  weights.AddLinear("caption_projection.linear_1", kWidth, kGoldenText);
+  weights.AddLinear("caption_projection.linear_1", kWidth, text);
   weights.AddLinear("caption_projection.linear_2", kWidth, kWidth);
   for (int i = 0; i < 28; ++i) {
     const std::string block = absl::StrCat("transformer_blocks.", i, ".");
@@ -183,13 +183,26 @@ inline void WriteFullSizeSd3(const TestFolder& folder, const std::string& name, 
                  {"qk_norm", norms ? boost::json::value("rms_norm") : boost::json::value()}});
 }
 
-inline void WriteFullSizePixartSigma(const TestFolder& folder) {
-  WriteFullSize(folder, "pixart_sigma", "pixart_sigma", PixartSigmaTransformer(),
+inline void WriteFullSizePixartSigma(const TestFolder& folder, int64_t text = kGoldenText) {
+  WriteFullSize(folder, "pixart_sigma", "pixart_sigma", PixartSigmaTransformer(text),
                 {{"attention_head_dim", 72},
                  {"num_attention_heads", 16},
                  {"num_layers", 28},
                  {"cross_attention_dim", 1152},
+                 {"caption_channels", text},
                  {"sample_size", 128}});
+}
+
+// With the first blocks of its text encoder, T5-XXL.
+inline void WritePixartSigmaWithT5(const TestFolder& folder, int blocks) {
+  WriteFullSizePixartSigma(folder, 4096);
+  ReplaceComponent(folder, "pixart_sigma/text_encoder", T5Xxl(blocks), "model",
+                   {{"d_ff", 10240},
+                    {"d_kv", 64},
+                    {"d_model", 4096},
+                    {"num_heads", 64},
+                    {"num_layers", blocks},
+                    {"vocab_size", 32128}});
 }
 
 inline void WriteFullSizeHunyuan(const TestFolder& folder) {

@@ -92,6 +92,41 @@ inline SparseWeights Flux2Transformer(int64_t heads, int64_t double_blocks, int6
   return weights;
 }
 
+// The text encoder of Z-Image and of FLUX.2 klein 4B (layers 36, width 2560, hidden 9728) or 9B (36, 4096, 12288).
+inline SparseWeights Qwen3(int64_t layers, int64_t width, int64_t hidden) {
+  constexpr int64_t kHeadDim = 128, kHeads = 32, kKeys = 8, kVocabulary = 151936;
+  SparseWeights weights;
+  weights.Add("model.embed_tokens.weight", {kVocabulary, width});
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string layer = absl::StrCat("model.layers.", i, ".");
+    weights.Add(layer + "self_attn.q_proj.weight", {kHeads * kHeadDim, width});
+    for (const char* name : {"k_proj", "v_proj"}) {
+      weights.Add(layer + "self_attn." + name + ".weight", {kKeys * kHeadDim, width});
+    }
+    weights.Add(layer + "self_attn.o_proj.weight", {width, kHeads * kHeadDim});
+    for (const char* name : {"q_norm", "k_norm"}) weights.Add(layer + "self_attn." + name + ".weight", {kHeadDim});
+    for (const char* name : {"gate_proj", "up_proj"}) weights.Add(layer + "mlp." + name + ".weight", {hidden, width});
+    weights.Add(layer + "mlp.down_proj.weight", {width, hidden});
+    for (const char* name : {"input_layernorm", "post_attention_layernorm"}) {
+      weights.Add(layer + name + ".weight", {width});
+    }
+  }
+  weights.Add("model.norm.weight", {width});
+  return weights;
+}
+
+inline void ReplaceByQwen3(const TestFolder& folder, const std::string& component, int64_t layers, int64_t width,
+                           int64_t hidden) {
+  ReplaceComponent(folder, component, Qwen3(layers, width, hidden), "model",
+                   {{"hidden_size", width},
+                    {"intermediate_size", hidden},
+                    {"num_attention_heads", 32},
+                    {"num_key_value_heads", 8},
+                    {"head_dim", 128},
+                    {"num_hidden_layers", layers},
+                    {"vocab_size", 151936}});
+}
+
 inline SparseWeights QwenImageTransformer() {
   constexpr int64_t kWidth = 3072, kHeadDim = 128, kPatch = 64;
   SparseWeights weights;
@@ -132,13 +167,31 @@ inline void WriteFullSizeZImage(const TestFolder& folder) {
                 "golden-newer");
 }
 
-inline void WriteFullSizeKlein(const TestFolder& folder) {
-  WriteFullSize(folder, "flux2_klein", "flux2_klein",
-                Flux2Transformer(24, 5, 20, kGoldenKleinStates, /*guidance=*/false),
+// `text` is the width of three states of the text encoder.
+inline void WriteFullSizeKlein(const TestFolder& folder, int64_t text = kGoldenKleinStates) {
+  WriteFullSize(folder, "flux2_klein", "flux2_klein", Flux2Transformer(24, 5, 20, text, /*guidance=*/false),
                 {{"attention_head_dim", 128},
                  {"num_attention_heads", 24},
                  {"num_layers", 5},
                  {"num_single_layers", 20},
+                 {"joint_attention_dim", text},
+                 {"axes_dims_rope", {32, 32, 32, 32}}},
+                "golden-newer");
+}
+
+// With its text encoder, Qwen3-4B.
+inline void WriteWholeKlein(const TestFolder& folder) {
+  WriteFullSizeKlein(folder, 3 * 2560);
+  ReplaceByQwen3(folder, "flux2_klein/text_encoder", 36, 2560, 9728);
+}
+
+inline void WriteFullSizeKlein9B(const TestFolder& folder) {
+  WriteFullSize(folder, "flux2_klein_9b", "flux2_klein_base",
+                Flux2Transformer(32, 8, 24, kGoldenKleinStates, /*guidance=*/false),
+                {{"attention_head_dim", 128},
+                 {"num_attention_heads", 32},
+                 {"num_layers", 8},
+                 {"num_single_layers", 24},
                  {"axes_dims_rope", {32, 32, 32, 32}}},
                 "golden-newer");
 }

@@ -5,15 +5,20 @@
 
 #include <boost/json.hpp>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/image/image_file.h"
+#include "tests/cuda/full_size_models.h"
+#include "tests/cuda/newer_full_size_models.h"
 #include "tests/faults/test_server.h"
 #include "tests/support/fake_cuda/fake_cuda_log.h"
+#include "tests/support/fault_runs.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
@@ -99,6 +104,101 @@ TEST_F(FakeCudaServeTest, AFailedDeviceEndsItsGroupWhichComesBack) {
     server_.reset();
   }
 }
+
+// A model and its text encoder of full size, on a card on which the encoder and blocks of the transformer wait in main
+// memory.
+struct WaitingModel {
+  const char* name;
+  void (*write)(const TestFolder&);
+  int64_t mib;
+  bool is_long;  // many GB are copied to main memory
+};
+
+std::ostream& operator<<(std::ostream& out, const WaitingModel& model) { return out << model.name; }
+
+class SecondPictureTest : public ::testing::TestWithParam<WaitingModel> {
+ protected:
+  // Returns the log of a worker that makes two pictures of three steps each, with prompts of their own.
+  FakeCudaLog MakeTwoPictures() const {
+    TestServer server({.groups = {absl::StrCat("{model: ", folder_ / GetParam().name,
+                                               ", devices: [cuda:0], layout: serial, dtype: bf16}")},
+                       .environment = {{"LD_PRELOAD", FAKE_CUDA_LIBRARY},
+                                       {"FAKE_CUDA_LOG", folder_ / "log"},
+                                       {"FAKE_CUDA_MEMORY_MIB", absl::StrCat(GetParam().mib)},
+                                       {"FAKE_CUDA_CONTEXT_MIB", "512"},
+                                       {"FAKE_CUDA_CLOCK", "1"}}});
+    EXPECT_TRUE(server.Start());
+    server.WaitUntilReady();
+    for (const char* prompt : {"apple", "pear"}) {
+      const TestResponse response =
+          server.Call("POST", "/v1/jobs",
+                      absl::StrCat(R"({"num_inference_steps": 3, "size": "1024x1024", "prompt": ")", prompt, "\"}"));
+      EXPECT_EQ(response.status, 202) << response.body;
+      if (response.status != 202) break;
+      EXPECT_EQ(server.Ended(std::string(boost::json::parse(response.body).at("id").as_string())), "done");
+    }
+    EXPECT_EQ(server.Terminate(), 0);
+    const std::vector<FakeCudaLog> logs = FakeCudaLog::ReadAll(folder_ / "log");
+    EXPECT_EQ(logs.size(), 1u);
+    return logs.size() == 1 ? logs.front() : FakeCudaLog();
+  }
+
+  int64_t EncoderBytes() const {
+    int64_t bytes = 0;
+    for (const auto& file : std::filesystem::directory_iterator(folder_ / GetParam().name + "/text_encoder")) {
+      bytes += static_cast<int64_t>(file.file_size());
+    }
+    return bytes;
+  }
+
+  const TestFolder folder_;
+};
+
+bool CopiesToDevice(const FakeCudaEvent& event) {
+  return event.kind == "copy" && event.fields[1] == "H2D" && event.Number(2) >= (1 << 20);
+}
+
+// The second picture's denoising has begun once the first block attends to its tokens.
+TEST_P(SecondPictureTest, BeginsToDenoiseWhileItsWeightsArrive) {
+  if (GetParam().is_long && !IsLongRun()) GTEST_SKIP() << "many GB are copied to main memory";
+  GetParam().write(folder_);
+  const FakeCudaLog log = MakeTwoPictures();
+  EXPECT_THAT(log.Faults(), IsEmpty());
+  constexpr int64_t kPictureTokens = 4096;  // of 1024x1024 pixels
+  int64_t steps = 0, copied_in_step = 0, copied_between = 0, begin = 0, end = 0;
+  const FakeCudaEvent* busy = nullptr;
+  for (const FakeCudaEvent& event : log.events()) {
+    steps += FakeCudaLog::EndsStep(event);
+    if (event.kind == "busy") busy = &event;
+    if (CopiesToDevice(event)) {
+      copied_in_step += steps == 1 ? event.Number(2) : 0;
+      copied_between += steps == 3 ? event.Number(2) : 0;
+      if (steps == 3 && begin == 0) begin = busy->Number(2);
+    }
+    if (steps == 3 && FakeCudaLog::Attends(event, kPictureTokens)) {
+      end = busy->Number(2);
+      break;
+    }
+  }
+  const int64_t encoder = EncoderBytes();
+  constexpr double kBytesPerNanosecond = 50;  // of the fake's link
+  const double transfer = static_cast<double>(encoder + copied_in_step) / kBytesPerNanosecond;
+  std::cout << GetParam().name << ": " << end - begin << " ns until the second picture's first attention, "
+            << copied_between << " bytes copied; transfer of the encoder's " << encoder << " and the transformer's "
+            << copied_in_step << " bytes: " << static_cast<int64_t>(transfer) << " ns\n";
+  ASSERT_GT(begin, 0);
+  ASSERT_GT(end, begin);
+  EXPECT_GT(copied_in_step, 0) << "no block waits";
+  EXPECT_GT(static_cast<double>(copied_between), 0.9 * static_cast<double>(encoder)) << "the encoder does not wait";
+  EXPECT_LE(static_cast<double>(end - begin), 1.15 * transfer);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, SecondPictureTest,
+    testing::Values(WaitingModel{"pixart_sigma", [](const TestFolder& folder) { WritePixartSigmaWithT5(folder, 4); },
+                                 2560, false},
+                    WaitingModel{"flux2_klein", WriteWholeKlein, 8192, true}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tessera

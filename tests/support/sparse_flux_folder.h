@@ -130,10 +130,10 @@ inline SparseWeights FluxTransformer(int64_t text = 4096, int64_t pooled = 768) 
   return weights;
 }
 
-inline SparseWeights T5Xxl() {
+inline SparseWeights T5Xxl(int blocks = 24) {
   SparseWeights weights;
   weights.Add("shared.weight", {32128, 4096});
-  for (int i = 0; i < 24; ++i) {
+  for (int i = 0; i < blocks; ++i) {
     const std::string block = absl::StrCat("encoder.block.", i, ".layer.");
     for (const char* name : {"q", "k", "v", "o"}) {
       weights.Add(block + "0.SelfAttention." + name + ".weight", {4096, 4096});

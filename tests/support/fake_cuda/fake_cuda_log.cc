@@ -160,6 +160,12 @@ bool FakeCudaLog::EndsStep(const FakeCudaEvent& event) {
   return event.kind == "copy" && event.fields[1] == "D2H" && event.fields[2] == "16" && event.fields[3] == "pinned";
 }
 
+bool FakeCudaLog::Attends(const FakeCudaEvent& event, int64_t queries) {
+  if (event.kind != "attention") return false;
+  const std::vector<std::string> shape = absl::StrSplit(event.fields.at(3), 'x');
+  return shape.size() == 4 && std::stoll(shape[2]) >= queries;
+}
+
 int64_t FakeCudaLog::PeakBytes() const {
   int64_t peak = 0;
   for (const FakeCudaEvent& event : events_) {

@@ -86,6 +86,8 @@ class FakeCudaLog final {
   FakeCudaStep AfterSteps() const;
   // Returns whether the event copies the state of a step, two 64-bit numbers, to the host.
   static bool EndsStep(const FakeCudaEvent& event);
+  // Returns whether the event is an attention with at least so many queries.
+  static bool Attends(const FakeCudaEvent& event, int64_t queries);
 
   // Returns a short form of a kernel's demangled name, such as "elementwise direct_copy_kernel_cuda".
   static std::string ShortName(const std::string& mangled);
