@@ -142,6 +142,10 @@ class Family {
     return 0;
   }
 
+  // While `held` is true, text encoders and an autoencoder that are read for each use stay in memory for the next one.
+  // Afterwards they and all encoded prompts are released.
+  virtual void HoldEncoders(bool held) {}
+
   // ToPatches: latents [b, c, h, w] → the transformer's patches [b, n, features], without padding. ToPrediction: the
   // transformer's output, with the padding of the geometry's grid → the sampler's input [b, c, h, w].
   virtual at::Tensor ToPatches(const at::Tensor& latents) const = 0;

@@ -26,7 +26,7 @@ WeightShare ShareOf(const LoadOptions& options) {
           .conditioning_waits = options.for_training,
           .block_buffers = options.share.block_buffers,
           .memory = options.waiting_memory,
-          .offloaded = std::min(options.offload, Offloaded::kModulations)};
+          .offloaded = options.for_training ? Offloaded::kNone : std::min(options.offload, Offloaded::kModulations)};
 }
 
 }  // namespace
@@ -73,9 +73,6 @@ absl::Status LatentFamily::Open() {
   if (options_.device.is_meta()) return absl::OkStatus();
   if (options_.for_training && options_.placement.stream_blocks) {
     return absl::InvalidArgumentError("a model whose blocks are streamed from its files cannot be trained");
-  }
-  if (options_.for_training && options_.offload != Offloaded::kNone) {
-    return absl::InvalidArgumentError("a model with offloaded weights cannot be trained");
   }
   if (options_.encodes_prompts) {
     for (const std::unique_ptr<TextStage>& text : texts_) {
@@ -201,6 +198,12 @@ int64_t LatentFamily::EncodeAhead(absl::Span<const PromptRequest> requests, cons
     if (count_cached(others) == static_cast<int64_t>(others.size())) break;
   }
   return count_cached(requests);
+}
+
+void LatentFamily::HoldEncoders(bool held) {
+  for (const std::unique_ptr<TextStage>& text : texts_) text->Hold(held);
+  autoencoder_.Hold(held);
+  if (!held) cache_->Clear();
 }
 
 void DescribeSizes(const ImageCodecConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,

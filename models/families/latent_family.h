@@ -69,6 +69,7 @@ class LatentFamily : public Family {
   WeightResidency* residency() const override { return brought_ != nullptr ? brought_->residency() : nullptr; }
   AdaptableModel adaptable() const override;
   int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
+  void HoldEncoders(bool held) override;
   LatentGeometry Geometry(int64_t height, int64_t width) const override;
   at::Tensor ToPatches(const at::Tensor& latents) const override;
   // Drops the second half of the channels if it is a learned variance: no sampler reads it.

@@ -70,6 +70,12 @@ void PromptCache::Put(const std::string& key, const EncodedText& text) {
   written_ += bytes;
 }
 
+void PromptCache::Clear() {
+  index_.clear();
+  entries_.clear();
+  bytes_ = 0;
+}
+
 absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
                                               const std::string& encoder, std::vector<std::string>& warnings) {
   for (const std::string& component : {encoder, tokenizer}) {

@@ -38,6 +38,7 @@ class PromptCache {
   const EncodedText* Find(const std::string& key);
   // Evicts the least recently used entries. A text that is larger than the bound is not kept.
   void Put(const std::string& key, const EncodedText& text);
+  void Clear();
 
   int64_t bytes() const { return bytes_; }
   int64_t max_bytes() const { return max_bytes_; }

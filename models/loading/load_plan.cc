@@ -119,28 +119,32 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
   MemoryNeed need;
   int64_t most_beyond = -1;  // beyond the resident components; -1 if there is no component
   int64_t run = request.run_bytes;
+  int64_t held = 0;  // in training, by all components that are in memory only during use
+  const auto count = [&](int64_t transient, int64_t loading) {
+    if (request.for_training) held = Sum(held, std::exchange(transient, 0));
+    most_beyond = std::max(most_beyond, Sum(transient, loading));
+  };
   for (const PlannedComponent& component : components) {
     if (kind == MemoryKind::kHost && component.is_transient()) {
-      most_beyond = std::max(most_beyond, component.waiting_bytes);
+      count(component.waiting_bytes, 0);
     } else if (kind == MemoryKind::kHost) {
       need.resident = Sum(need.resident, component.waiting_bytes);
     }
     // Modulations pass through the device while an image is generated.
     if (component.role == control::ComponentRole::kTransformer && component.offloaded_bytes > 0 &&
-        request.offload != Offloaded::kNone) {
+        request.offload != Offloaded::kNone && !request.for_training) {
       run = Sum(run, component.largest_bytes);
     }
     // The autoencoder comes to the device in order to decode.
     if (component.is_parked && component.role == control::ComponentRole::kAutoencoder) run = Sum(run, component.bytes);
     if (component.memory != kind) continue;
     need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
-    most_beyond =
-        std::max(most_beyond, Sum(component.transient_bytes, component.is_parked ? 0 : component.largest_bytes));
+    count(component.transient_bytes, component.is_parked ? 0 : component.largest_bytes);
   }
   // Files are read through buffers in main memory, whatever the destination of their tensors.
   if (kind == MemoryKind::kHost && !components.empty()) most_beyond = std::max<int64_t>(most_beyond, 0);
   if (most_beyond < 0) return need;
-  most_beyond = Sum(most_beyond, kBufferBytes);
+  most_beyond = Sum(Sum(most_beyond, held), kBufferBytes);
   if (kind == MemoryKind::kDevice) most_beyond = std::max(most_beyond, run);
   need.peak = Sum(need.resident, most_beyond);
   return need;
@@ -221,7 +225,8 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const int64_t element = control::ElementBytes(request.dtype);
     const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
     component.is_parked = may_wait && !transformer && request.offload == Offloaded::kAll && stays_in_memory;
-    const bool offloads = may_wait && request.offload >= least && !component.is_parked;
+    const bool offloads =
+        may_wait && request.offload >= least && !component.is_parked && !(transformer && request.for_training);
     const OffloadedPart part = offloads ? OffloadedPartOf(component, parts, element) : OffloadedPart{};
     // A device has buffers for the blocks that wait in the host's memory.
     const bool swaps = transformer && request.on_device;

@@ -36,6 +36,8 @@ struct LoadRequest {
   int64_t ranks = 1;              // share the text encoders out if these are placed so
   int64_t transformer_parts = 1;  // number of about equal parts; this rank has one of them
   bool quantize = false;          // the transformer's weights take about one byte each
+  // The components that are read for each use are in memory together, and no weight of the transformer is offloaded.
+  bool for_training = false;
   // On a device, of this rank's part: the parameters of blocks whose weights wait in the host's memory, and the
   // parameters that the device's buffers for those blocks hold.
   int64_t waiting_parameters = 0, buffer_parameters = 0;

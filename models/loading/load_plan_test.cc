@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -281,6 +282,21 @@ TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
     EXPECT_EQ(Component(plan, name).transient_bytes, Component(plan, name).bytes) << name;
   }
   EXPECT_EQ(Component(plan, "transformer").transient_bytes, 0);
+}
+
+TEST(LoadPlan, UnloadedComponentsAreInMemoryTogetherWhileTrainingEncodes) {
+  const LoadPlan plan =
+      PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kFp32,
+                                              .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
+                                                            .autoencoder = control::AutoencoderPlacement::kUnloaded},
+                                              .for_training = true});
+  int64_t transient = 0, largest = 0;
+  for (const PlannedComponent& component : plan.components) {
+    transient += component.transient_bytes;
+    largest = std::max(largest, component.largest_bytes);
+  }
+  EXPECT_EQ(plan.host.resident, 542400 * 4);
+  EXPECT_EQ(plan.host.peak, plan.host.resident + transient + largest + 64 * kMiB);
 }
 
 TEST(LoadPlan, ASmallUnloadedComponentHidesNotThatALargerTensorIsLoaded) {

@@ -410,6 +410,25 @@ TEST_F(TrainingOnDeviceTest, SwappedBlocksInEightBitsChangeNoStepNoPictureAndNoF
   EXPECT_EQ(swaps->started.warnings, stays->started.warnings);
 }
 
+TEST_F(TrainingOnDeviceTest, TheEncodersLeaveTheDeviceOnceEverythingIsEncoded) {
+  SizePretendDevice(int64_t{1} << 40);
+  const control::TrainConfig config = Config("released", 0, false);
+  Engine engine({}, OpenPretendDevice);
+  ASSERT_TRUE(engine.Load(LoadOf(config)).ok());
+  const absl::StatusOr<control::TrainingStarted> started =
+      engine.StartTraining({.config = control::TrainConfigJson(config)});
+  ASSERT_TRUE(started.ok()) << started.status();
+  const int64_t before = PretendDeviceBytes();
+  ASSERT_TRUE(engine.PrepareSamples(1).ok());
+  EXPECT_GT(PretendDeviceBytes(), before) << "the encoders stay for the next sample";
+  ASSERT_TRUE(engine.PrepareSamples(started->samples).ok());
+  EXPECT_EQ(PretendDeviceBytes(), before);
+  EXPECT_TRUE(engine.Train().ok());
+  // A sample image reads them again.
+  ASSERT_TRUE(engine.StartJob(1, Apple()).ok());
+  EXPECT_TRUE(Finish(engine, 1).ok());
+}
+
 // Blocks that wait save at least what was predicted, except for the alignment of storages in their buffers.
 TEST_F(TrainingOnDeviceTest, TheDeviceHoldsNoMoreThanWasPredicted) {
   constexpr int64_t kAlignment = int64_t{64} << 10;

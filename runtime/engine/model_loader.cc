@@ -85,6 +85,16 @@ std::optional<control::WeightStorage> SmallerStorage(const models::FamilyDescrip
   return control::SmallerStorage(description.weights, query, device);
 }
 
+// Training encodes everything before its first step and keeps the encoders only for that time.
+void ReleaseEncoders(control::Placement& placement) {
+  if (placement.text_encoders == control::ComponentPlacement::kRank0) {
+    placement.text_encoders = control::ComponentPlacement::kUnloaded;
+  }
+  if (placement.autoencoder == control::AutoencoderPlacement::kRank0) {
+    placement.autoencoder = control::AutoencoderPlacement::kUnloaded;
+  }
+}
+
 // Prints which weights wait in pageable memory, and the slower step that this predicts.
 void ReportPageable(const models::WaitingMemory& memory, const control::MemoryFit& fit, double bytes_per_second) {
   if (memory.pageable_bytes() == 0) return;
@@ -156,6 +166,7 @@ absl::StatusOr<models::LoadRequest> ModelLoader::RequestOf(const control::LoadPa
       .ranks = mesh_.world_size(),
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
       .quantize = parameters.quantize,
+      .for_training = parameters.training,
       .offload = parameters.placement.offload == control::Offload::kAlways ? models::Offloaded::kAll
                                                                            : models::Offloaded::kNone,
       .run_bytes = parameters.training
@@ -163,6 +174,9 @@ absl::StatusOr<models::LoadRequest> ModelLoader::RequestOf(const control::LoadPa
                        : RunBytes(description, parameters.dtype, mesh_.shape(),
                                   device_.is_cpu() ? control::DeviceKind::kCpu : control::DeviceKind::kCuda),
       .prompt_cache_bytes = PromptCacheBytes(parameters)};
+  if (parameters.training && ReadDeviceMemory(device_) && parameters.placement.offload == control::Offload::kAuto) {
+    ReleaseEncoders(request.placement);
+  }
   if (parameters.blocks_to_swap > 0) {
     ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model, parameters.files));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, described));
@@ -247,6 +261,11 @@ absl::StatusOr<ModelLoader::FittedModel> ModelLoader::FitMemory(const models::Mo
   const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device_);
   DeviceShare share = ShareOfDevice(on_device ? on_device->free : 0, plan.device.peak);
   if (memory_limit_) share.bytes = std::min(share.bytes, *memory_limit_);
+  if (on_device && parameters.training && parameters.placement.offload == control::Offload::kAuto &&
+      plan.device.peak > share.bytes) {
+    // The products of text encoders wait in main memory and pass through the device while captions are encoded.
+    plan = models::WithWaiting(plan, {.offload = models::Offloaded::kAll}, memory);
+  }
   FittedModel fitted{.plan = std::move(plan), .fit = {}};
   if (on_device && parameters.placement.offload == control::Offload::kAuto && !parameters.training) {
     fitted = ChooseWaiting(fitted.plan, parameters, description, memory, share.bytes);

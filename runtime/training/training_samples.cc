@@ -19,6 +19,7 @@
 #include "models/precision.h"
 #include "models/text_encoders/picture_processor.h"
 #include "runtime/denoising/picture_inputs.h"
+#include "runtime/device/device.h"
 #include "runtime/group/prompt_broadcast.h"
 #include "runtime/training/checkpoints/agreement.h"
 #include "runtime/training/data/content_cache.h"
@@ -105,6 +106,7 @@ bool TrainingSamples::Wanted::any() const {
 
 absl::Status TrainingSamples::Prepare(int64_t most) {
   warnings_.clear();
+  family_.HoldEncoders(true);
   if (no_caption_.empty() && !options_.prompts_hold_pictures) {
     const bool cached = std::ranges::any_of(set_.samples, &control::TrainingSample::cache_text_embeddings);
     for (const control::Bucket& bucket : set_.buckets) {
@@ -127,7 +129,14 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
   }
   if (prepared() < count()) return absl::OkStatus();
   RETURN_IF_ERROR(LeaveOutUnusable());
-  return WarnOfCutCaptions();
+  RETURN_IF_ERROR(WarnOfCutCaptions());
+  ReleaseEncoders();
+  return absl::OkStatus();
+}
+
+void TrainingSamples::ReleaseEncoders() {
+  family_.HoldEncoders(false);
+  if (!family_.device().is_cpu()) ReleaseDeviceMemory(family_.device());
 }
 
 absl::Status TrainingSamples::PrepareCaption(int64_t sample, const std::vector<at::Tensor>& pictures) {

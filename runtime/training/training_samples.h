@@ -163,6 +163,8 @@ class TrainingSamples final {
   // are longer than the model reads.
   absl::Status LeaveOutUnusable();
   absl::Status WarnOfCutCaptions();
+  // The steps need no encoder. What samples of later requests need is read again.
+  void ReleaseEncoders();
 
   control::TrainingSet set_;
   models::Family& family_;
