@@ -15,6 +15,7 @@
 #include "base/macros/status_macros.h"
 #include "control/model/block_name.h"
 #include "control/model/model_description.h"
+#include "models/keymaps/key_map.h"
 #include "models/loading/waiting_chunks.h"
 
 namespace tessera::models {
@@ -259,6 +260,21 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
   return plan;
 }
 
+// Returns the map of the names in the component's file, if it is a file.
+absl::StatusOr<std::optional<KeyMap>> KeysOf(const ModelFolder& folder, const std::string& component,
+                                             const std::string& class_name) {
+  const ComponentSource source = folder.Source(component);
+  if (!source.part) return std::nullopt;
+  ASSIGN_OR_RETURN(const base::ConfigReader config, folder.Config(component));
+  return KeyMapOf(class_name, config.json(), source.part->form);
+}
+
+// Returns the name of the parameter that a tensor holds, the first of several; the tensor's own name if it is unknown.
+std::string ParameterOf(const std::optional<KeyMap>& keys, const std::string& tensor) {
+  const std::optional<MappedKey> key = keys ? keys->Map(tensor) : std::nullopt;
+  return key ? key->parameters.front() : tensor;
+}
+
 struct Available {
   int64_t host = 0;
   std::optional<int64_t> device;
@@ -439,10 +455,13 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     if (encoder && !request.encodes_prompts) continue;
     if (!folder.HasWeights(name)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
+    ASSIGN_OR_RETURN(const std::optional<KeyMap> keys, KeysOf(folder, name, listed.class_name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
     std::map<std::string, int64_t> blocks, packed_blocks;  // of each block; "" for what is outside all blocks
     std::map<std::string, int64_t> allocations;            // of the tensors that can wait
-    for (const auto& [tensor_name, location] : weights.tensors()) {
+    for (const auto& [stored_name, location] : weights.tensors()) {
+      // What a tensor is follows from its parameter's name, whatever the file calls it.
+      const std::string tensor_name = ParameterOf(keys, stored_name);
       if (encoder && IsOfALargerModel(tensor_name, folder.HasComponent("processor"))) continue;
       const StoredTensor& tensor = location.tensor;
       const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();

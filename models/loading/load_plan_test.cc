@@ -17,8 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "control/parameters/component_files.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/sparse_flux_folder.h"
+#include "tests/support/sparse_gguf.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::models {
@@ -676,6 +678,29 @@ TEST_F(SparseFluxTest, TextEncodersThatMainMemoryCannotHoldAreReadForEachUse) {
   EXPECT_EQ(placed(64 * kGiB), control::ComponentPlacement::kRank0);
   EXPECT_EQ(placed(31 * kGiB / 2), control::ComponentPlacement::kUnloaded);
   EXPECT_EQ(placed(8 * kGiB), control::ComponentPlacement::kRank0) << "it would not be enough";
+}
+
+// Which weights can wait follows from what they are, not from the names of the file.
+TEST(LoadPlan, UnderTheNamesOfItsAuthorsAFileIsPlannedAsUnderThoseOfDiffusers) {
+  const TestFolder folder;
+  WriteGgufModel(folder, "flux_dev", "golden/pipelines/flux_dev", FluxGguf(4096, 32));
+  std::filesystem::remove_all(folder / "flux_dev/text_encoder_2");
+  T5Gguf().Write(folder, "flux_dev/t5.gguf");
+  const absl::StatusOr<ModelFolder> model = ModelFolder::OpenWith(folder / "flux_dev/flux_dev.gguf", {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::StatusOr<LoadPlan> plan = PlanLoad(
+      *model, {.dtype = control::Dtype::kBf16, .on_device = true, .offload = Offloaded::kAll, .run_bytes = kRun});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  constexpr int64_t kSquare = int64_t{3072} * 3072;
+  // Of 19 double blocks with 12 squares each and 38 single blocks with 3, the first and the last are in Q6_K; the last
+  // modulation, with 2, is plain.
+  constexpr int64_t kModulationBytes = kSquare / 256 * ((18 * 12 + 37 * 3) * 144 + 15 * 210) + 2 * kSquare * 2;
+  EXPECT_EQ(Component(*plan, "transformer").offloaded_bytes, kModulationBytes);
+  // T5's table of 32128 tokens, two of its blocks of 4 * 4096 * 4096 + 3 * 4096 * 10240 in Q8_0, and what is plain.
+  constexpr int64_t kTable = int64_t{32128} * 4096, kBlock = int64_t{4096} * (4 * 4096 + 3 * 10240);
+  constexpr int64_t kInUse = (kTable + 2 * kBlock) / 32 * 34;
+  EXPECT_GE(Component(*plan, "text_encoder_2").bytes, kInUse);
+  EXPECT_LE(Component(*plan, "text_encoder_2").bytes, kInUse + kMiB);
 }
 
 TEST(LoadPlan, AModulationIsKnownByItsName) {
