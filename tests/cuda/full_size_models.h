@@ -156,8 +156,8 @@ inline void WriteFullSizeFlux(const TestFolder& folder, int64_t text = kGoldenTe
                  {"pooled_projection_dim", pooled}});
 }
 
-inline void WriteWholeFlux(const TestFolder& folder) {
-  WriteFullSizeFlux(folder, 4096, 768);
+// Writes the text encoders and the autoencoder of FLUX.1-dev at full size into a folder flux_dev.
+inline void WriteFullSizeParts(const TestFolder& folder) {
   ReplaceComponent(folder, "flux_dev/text_encoder", ClipLarge(), "model",
                    {{"hidden_size", 768},
                     {"intermediate_size", 3072},
@@ -170,6 +170,11 @@ inline void WriteWholeFlux(const TestFolder& folder) {
       {{"d_ff", 10240}, {"d_kv", 64}, {"d_model", 4096}, {"num_heads", 64}, {"num_layers", 24}, {"vocab_size", 32128}});
   ReplaceComponent(folder, "flux_dev/vae", FluxAutoencoder(), "diffusion_pytorch_model",
                    {{"block_out_channels", {128, 256, 512, 512}}, {"layers_per_block", 2}, {"norm_num_groups", 32}});
+}
+
+inline void WriteWholeFlux(const TestFolder& folder) {
+  WriteFullSizeFlux(folder, 4096, 768);
+  WriteFullSizeParts(folder);
 }
 
 inline void WriteFullSizeSd3(const TestFolder& folder, const std::string& name, int64_t blocks, bool norms) {

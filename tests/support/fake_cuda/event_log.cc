@@ -1,5 +1,6 @@
 #include "tests/support/fake_cuda/event_log.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -43,6 +44,15 @@ void EventLog::WriteOut() {
 void EventLog::Flush() {
   if (file_ == nullptr) return;
   const std::lock_guard lock(mutex_);
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  if (usage.ru_maxrss > most_resident_) {
+    most_resident_ = usage.ru_maxrss;
+    Begin();
+    Append("resident");
+    AppendField(int64_t{most_resident_} * 1024);
+    line_ += '\n';
+  }
   WriteOut();
 }
 

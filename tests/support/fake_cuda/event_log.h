@@ -30,7 +30,8 @@ class EventLog final {
     if (line_.size() >= kBuffer) WriteOut();
   }
 
-  // Writes buffered events to the file. Called at every wait, because the process may be killed there.
+  // Writes buffered events to the file, and the process's peak of main memory if it has grown. Called at every wait,
+  // because the process may be killed there.
   void Flush();
 
  private:
@@ -50,7 +51,8 @@ class EventLog final {
 
   std::mutex mutex_;
   std::FILE* file_ = nullptr;
-  std::string line_;  // the current line and earlier ones not yet in the file
+  long most_resident_ = 0;  // KiB of main memory
+  std::string line_;        // the current line and earlier ones not yet in the file
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

@@ -174,6 +174,14 @@ int64_t FakeCudaLog::PeakBytes() const {
   return peak;
 }
 
+int64_t FakeCudaLog::PeakHostBytes() const {
+  int64_t peak = 0;
+  for (const FakeCudaEvent& event : events_) {
+    if (event.kind == "resident") peak = std::max(peak, event.Number(0));
+  }
+  return peak;
+}
+
 FakeCudaLog::Busy FakeCudaLog::BusyWith(const std::string& engine) const {
   std::map<std::string, Intervals> by_engine;
   bool loads = true;

@@ -19,6 +19,7 @@
 //   wait FUNCTION                    the host waits for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
 //   busy STREAM ENGINE BEGIN END     by the card's clock (clock.h), in nanoseconds; compute, H2D, D2H, pageable or nccl
+//   resident BYTES                   the process's peak of main memory so far
 //   error FUNCTION CODE
 //   stub FUNCTION                    a function that the fake does not implement was called
 //   default_stream FUNCTION          an operation on a default stream, by function, library or kernel
@@ -73,6 +74,8 @@ class FakeCudaLog final {
   std::vector<std::string> Faults() const;
   // Returns the maximum of allocated device memory, in bytes.
   int64_t PeakBytes() const;
+  // Returns the maximum of the process's resident main memory, in bytes.
+  int64_t PeakHostBytes() const;
   // How long an engine ("H2D", "nccl") was busy, in nanoseconds of the card's clock, and how much of that time the card
   // computed as well. Counted from the first product, so loading is excluded.
   struct Busy {
