@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/fields/enum_names.h"
+#include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
+#include "control/model/main_memory.h"
 #include "control/model/swapped_blocks.h"
 #include "control/parameters/weight_storage.h"
 
@@ -67,6 +70,16 @@ MemoryFit Placed(const FitNeeds& needs, Waiting waiting, bool keeps_step, int64_
   fit.waiting_bytes =
       fit.transfer_bytes + (modulations_wait ? needs.modulations : 0) + (components_wait ? waiting_components : 0);
   return fit;
+}
+
+std::string ByteText(int64_t bytes) { return base::ByteText(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
+
+// Returns the need of the placement that fits on the device.
+absl::StatusOr<MainMemoryNeed> NeedOf(std::span<const ComponentWeights> components, const FitQuery& query,
+                                      const FitDevice& device, int64_t available) {
+  const FitNeeds needs = NeedsOf(components, query);
+  ASSIGN_OR_RETURN(const MemoryFit fit, ChooseFit(needs, device));
+  return MainMemoryOf(needs, fit, available);
 }
 
 }  // namespace
@@ -217,6 +230,55 @@ std::string FitText(const MemoryFit& fit) {
   }
   if (fit.step_seconds() > 0) absl::StrAppendFormat(&text, "; a step takes %.3g s", fit.step_seconds());
   return text;
+}
+
+MainMemoryNeed MainMemoryOf(const FitNeeds& needs, const MemoryFit& fit, int64_t available) {
+  const int64_t all = kProgramBytes + fit.waiting_bytes;
+  if (all <= available || fit.waiting != Waiting::kComponents || needs.text_encoders.empty()) return {.bytes = all};
+  int64_t encoders = 0, largest = 0;
+  for (const FitNeeds::Component& encoder : needs.text_encoders) {
+    encoders += encoder.bytes;
+    largest = std::max(largest, encoder.bytes);
+  }
+  const int64_t read = all - encoders + largest;
+  return read <= available ? MainMemoryNeed{.bytes = read, .reads_encoders = true} : MainMemoryNeed{.bytes = all};
+}
+
+std::string MainMemoryText(const MainMemoryNeed& need) {
+  return absl::StrCat("at most ", ByteText(need.bytes), " of main memory",
+                      need.reads_encoders ? ", because text encoders are read from their files for each prompt" : "");
+}
+
+std::optional<WeightStorage> StorageInMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
+                                                 const FitDevice& device, int64_t available) {
+  if (IsQuantizing(query.storage)) return std::nullopt;
+  for (const WeightStorage smaller : {WeightStorage::kFp8, WeightStorage::kQ8_0}) {
+    FitQuery other = query;
+    other.storage = smaller;
+    const absl::StatusOr<MainMemoryNeed> need = NeedOf(components, other, device, available);
+    if (need.ok() && need->bytes <= available) return smaller;
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
+                             const FitDevice& device, int64_t available) {
+  ASSIGN_OR_RETURN(const MainMemoryNeed need, NeedOf(components, query, device, available));
+  if (need.bytes <= available) return absl::OkStatus();
+  std::string text = absl::StrCat("the weights that wait need ", ByteText(need.bytes), " of main memory, and ",
+                                  ByteText(available), " are available");
+  if (const std::optional<WeightStorage> smaller = StorageInMainMemory(components, query, device, available)) {
+    return absl::ResourceExhaustedError(absl::StrCat(text, "; it fits with --weights ", base::EnumName(*smaller)));
+  }
+  FitQuery without = query;
+  without.has_text_encoders = false;
+  const absl::StatusOr<MainMemoryNeed> rest = NeedOf(components, without, device, available);
+  if (rest.ok() && rest->bytes < available) {
+    return absl::ResourceExhaustedError(absl::StrCat(text, "; it fits with text encoders of at most ",
+                                                     ByteText(available - rest->bytes),
+                                                     ", such as files in fp8 or Q4_K (--text-encoder FILE)"));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(text, "; use a machine with more"));
 }
 
 }  // namespace tessera::control

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/enum_names.h"
+#include "control/model/main_memory.h"
 #include "control/model/pageable_weights.h"
 #include "control/parameters/weight_storage.h"
 
@@ -265,6 +266,8 @@ struct CardCase {
   int64_t gib;     // of the card
   bool streamed;   // whether blocks wait
   double seconds;  // of a step at 25 GB/s on a card of 70 TFLOP/s, at most
+
+  int64_t main_gib() const { return files == Files::kQ4K && gib == 8 ? 16 : 32; }
 };
 
 std::ostream& operator<<(std::ostream& out, const CardCase& card) {
@@ -294,6 +297,9 @@ TEST_P(CardTest, TheModelFitsAsPeopleRunIt) {
     const FitNeeds needs = NeedsOf(model.components, query);
     EXPECT_LE(free - fit->peak_bytes, *std::max_element(needs.blocks.begin(), needs.blocks.end()));
   }
+  const MainMemoryNeed main = MainMemoryOf(NeedsOf(model.components, query), *fit, GetParam().main_gib() * kGiB);
+  EXPECT_LE(main.bytes, GetParam().main_gib() * kGiB) << FitText(*fit);
+  EXPECT_FALSE(main.reads_encoders) << "a second prompt would wait for their files";
   RecordProperty("fit", FitText(*fit));
 }
 
@@ -354,6 +360,47 @@ TEST(PageableWeightsTest, OfTextEncodersAloneMakeNoStepSlower) {
   EXPECT_EQ(PageableText({.compute_seconds = 1}, weights),
             "1.00 GiB of the 2.00 GiB in which weights wait are pageable, because the system refuses to pin more; "
             "copies are slower");
+}
+
+TEST(MainMemoryTest, WeightsThatWaitAndTheProgramsCount) {
+  FitNeeds needs = Small();
+  needs.text_encoders = {{.bytes = 60, .in_use = 30}, {.bytes = 90, .in_use = 20}};
+  const MemoryFit stays = *ChooseFit(needs, Card(1000)), waits = *ChooseFit(needs, Card(275));
+  EXPECT_EQ(MainMemoryOf(needs, stays, 0).bytes, kProgramBytes);
+  ASSERT_EQ(waits.waiting_bytes, 300 + 40 + 50 + 60 + 90);
+  EXPECT_EQ(MainMemoryOf(needs, waits, kProgramBytes + 540).bytes, kProgramBytes + 540);
+  EXPECT_FALSE(MainMemoryOf(needs, waits, kProgramBytes + 540).reads_encoders);
+  // One byte less, and text encoders are read for each use: the larger of them is in memory then.
+  const MainMemoryNeed read = MainMemoryOf(needs, waits, kProgramBytes + 539);
+  EXPECT_TRUE(read.reads_encoders);
+  EXPECT_EQ(read.bytes, kProgramBytes + 540 - 60);
+  EXPECT_FALSE(MainMemoryOf(needs, waits, kProgramBytes + 479).reads_encoders) << "it would not be enough";
+  EXPECT_EQ(MainMemoryText({.bytes = 3 * kGiB}), "at most 3.00 GiB of main memory");
+  EXPECT_EQ(MainMemoryText({.bytes = 3 * kGiB, .reads_encoders = true}),
+            "at most 3.00 GiB of main memory, because text encoders are read from their files for each prompt");
+}
+
+TEST(MainMemoryTest, ARefusalNamesWhatWouldFit) {
+  const auto check = [](const Published& model, WeightStorage storage, int64_t gib, int64_t main_gib) {
+    const FitQuery query = {
+        .storage = storage, .step_bytes = model.step_bytes, .decode_bytes = model.decode_bytes, .step_flops = 1};
+    return CheckMainMemory(model.components, query, {.free_bytes = gib * kGiB - kContext}, main_gib * kGiB);
+  };
+  const Published flux = PublishedModel("flux");
+  EXPECT_TRUE(check(flux, kStored, 12, 32).ok()) << check(flux, kStored, 12, 32);
+  const absl::Status blocks = check(flux, kStored, 8, 24);
+  EXPECT_EQ(blocks.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(blocks.message()), HasSubstr("are available; it fits with --weights fp8"));
+  Published dev = PublishedModel("flux2_dev");
+  const ComponentWeights encoder = dev.components.back();
+  StoreAsQ4K(dev.components);
+  EXPECT_TRUE(check(dev, kStored, 12, 32).ok()) << check(dev, kStored, 12, 32);
+  // Its text encoder takes 46 GB in bf16.
+  dev.components.back() = encoder;
+  EXPECT_THAT(std::string(check(dev, kStored, 12, 32).message()), HasSubstr("it fits with text encoders of at most "));
+  EXPECT_THAT(std::string(check(dev, kStored, 12, 8).message()), HasSubstr("use a machine with more"));
+  // The error of a device that is too small comes first.
+  EXPECT_THAT(std::string(check(dev, kStored, 1, 32).message()), HasSubstr("of device memory"));
 }
 
 TEST(MemoryFitTest, SaysWhatStaysAndWhatIsPredicted) {

@@ -22,6 +22,7 @@
 #include "base/time/steady_time.h"
 #include "control/host/device.h"
 #include "control/host/device_memory.h"
+#include "control/model/main_memory.h"
 #include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "control/model/pageable_weights.h"
@@ -228,6 +229,10 @@ ModelLoader::FittedModel ModelLoader::ChooseWaiting(const models::LoadPlan& plan
     chosen.storage = SmallerStorage(description, query, {.free_bytes = free});
     return chosen;
   }
+  if (chosen.plan.host.peak > memory.available()) {
+    chosen.storage = control::StorageInMainMemory(description.weights, query, device, memory.available());
+    return chosen;
+  }
   if (!chosen.fit.blocks.empty()) {
     const DeviceRates rates = MeasureDeviceRates(device_, ScalarTypeOf(parameters.dtype));
     ReleaseDeviceMemory(device_);
@@ -236,7 +241,10 @@ ModelLoader::FittedModel ModelLoader::ChooseWaiting(const models::LoadPlan& plan
     chosen.pageable_bytes_per_second = rates.pageable_bytes_second;
     control::PredictTimes(device, query.step_flops, chosen.fit);
   }
-  std::string text = absl::StrCat("memory: ", control::FitText(chosen.fit));
+  const bool reads_encoders = chosen.plan.request.placement.text_encoders != plan.request.placement.text_encoders;
+  std::string text = absl::StrCat("memory: ", control::FitText(chosen.fit), "; ",
+                                  control::MainMemoryText({.bytes = control::kProgramBytes + chosen.plan.host.peak,
+                                                           .reads_encoders = reads_encoders}));
   if (chosen.fit.step_seconds() > kSlowStepSeconds) {
     const std::optional<control::WeightStorage> faster = SmallerStorage(description, query, device);
     if (faster) absl::StrAppend(&text, "; --weights ", base::EnumName(*faster), " is faster");

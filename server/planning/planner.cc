@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -88,7 +89,8 @@ void FitOneDevice(const PlanRequest& request, Plans& plans) {
   const auto serial = std::ranges::find_if(plans.plans, [](const Plan& plan) { return plan.layout.ranks() == 1; });
   const uint64_t bytes = request.memory_limit.value_or(static_cast<uint64_t>(request.machine.memory_bytes));
   absl::StatusOr<std::vector<LinkFit>> fits =
-      FitsOf(request.model, request.work, request.weights, bytes, serial == plans.plans.end() ? 0 : serial->time.step);
+      FitsOf(request.model, request.work, request.weights, {.device = bytes, .main = request.main_memory},
+             serial == plans.plans.end() ? 0 : serial->time.step);
   if (fits.ok()) {
     plans.fits = *std::move(fits);
   } else {
@@ -99,7 +101,7 @@ void FitOneDevice(const PlanRequest& request, Plans& plans) {
 }  // namespace
 
 absl::StatusOr<std::vector<LinkFit>> FitsOf(const control::ModelDescription& model, const PlannedImage& work,
-                                            control::WeightStorage weights, uint64_t device_bytes,
+                                            control::WeightStorage weights, const DeviceAndMain& memory,
                                             double compute_seconds) {
   if (model.weights.empty()) return absl::FailedPreconditionError("the sizes of the model's weights are not known");
   ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
@@ -112,21 +114,25 @@ absl::StatusOr<std::vector<LinkFit>> FitsOf(const control::ModelDescription& mod
                              .cached_bytes = static_cast<int64_t>(control::LoadParameters().prompt_cache_bytes),
                              .step_bytes = control::StepBytes(model.cost, image, /*images=*/1, share),
                              .decode_bytes = control::DecodeBytes(model.cost, image, share)};
-  control::FitDevice device = {.free_bytes =
-                                   static_cast<int64_t>(device_bytes - std::min(device_bytes, control::kDriverBytes))};
-  absl::StatusOr<control::MemoryFit> fit = control::ChooseFit(control::NeedsOf(model.weights, query), device);
+  const uint64_t free_bytes = memory.device - std::min(memory.device, control::kDriverBytes);
+  control::FitDevice device = {.free_bytes = static_cast<int64_t>(free_bytes)};
+  const control::FitNeeds needs = control::NeedsOf(model.weights, query);
+  absl::StatusOr<control::MemoryFit> fit = control::ChooseFit(needs, device);
   if (!fit.ok()) {
     device.link_bytes_per_second = kMemoryLinks[0];
     const std::optional<control::WeightStorage> smaller = control::SmallerStorage(model.weights, query, device);
     return absl::ResourceExhaustedError(absl::StrCat(
         fit.status().message(), smaller ? absl::StrCat("; it fits with --weights ", base::EnumName(*smaller)) : ""));
   }
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const auto main_bytes = static_cast<int64_t>(std::min(memory.main.value_or(kMost), kMost));
+  RETURN_IF_ERROR(control::CheckMainMemory(model.weights, query, device, main_bytes));
   std::vector<LinkFit> fits;
   for (const double rate : kMemoryLinks) {
     device.link_bytes_per_second = rate;
     control::PredictTimes(device, query.step_flops, *fit);
     fit->compute_seconds = compute_seconds;
-    fits.push_back({.bytes_per_second = rate, .fit = *fit});
+    fits.push_back({.bytes_per_second = rate, .fit = *fit, .main = control::MainMemoryOf(needs, *fit, main_bytes)});
   }
   return fits;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "control/model/main_memory.h"
 #include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "server/planning/layout_time.h"
@@ -25,12 +26,14 @@ struct PlanRequest {
   bool approximate = false;                   // whether layouts with stale steps may be recommended
   control::WeightStorage weights = {};        // how the transformer's weights are kept
   std::optional<uint64_t> memory_limit = {};  // of a device, in bytes; absent: all of the machine's
+  std::optional<uint64_t> main_memory = {};   // in bytes; absent: not known, so that anything fits
 };
 
 // What one rank on one device keeps on it, and how long a step takes if main memory is reached at this rate.
 struct LinkFit {
   double bytes_per_second = 0;
   control::MemoryFit fit;
+  control::MainMemoryNeed main;
 };
 
 // The rates of usual links to main memory: PCIe 3.0 x8, 3.0 x16 and 4.0 x16.
@@ -60,11 +63,17 @@ struct Plans {
   std::string unfit;                  // why `fits` is empty
 };
 
-// Returns the placement of the weights on one device of these bytes, at the rates of kMemoryLinks, where computing a
-// step takes `compute_seconds`. RESOURCE_EXHAUSTED if nothing fits, with a storage that does; FAILED_PRECONDITION if
-// the sizes of the model's weights are unknown.
+// The memory of a machine with one device, in bytes.
+struct DeviceAndMain {
+  uint64_t device = 0;
+  std::optional<uint64_t> main = {};  // absent: not known
+};
+
+// Returns the placement of the weights in this memory, at the rates of kMemoryLinks, where computing a step takes
+// `compute_seconds`. RESOURCE_EXHAUSTED if nothing fits, with a storage that does; FAILED_PRECONDITION if the sizes of
+// the model's weights are unknown.
 absl::StatusOr<std::vector<LinkFit>> FitsOf(const control::ModelDescription& model, const PlannedImage& work,
-                                            control::WeightStorage weights, uint64_t device_bytes,
+                                            control::WeightStorage weights, const DeviceAndMain& memory,
                                             double compute_seconds);
 
 // INVALID_ARGUMENT for a number of devices or seconds out of range. Needs no model.

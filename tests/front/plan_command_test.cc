@@ -65,6 +65,12 @@ TEST_F(PlanCommandTest, OneDeviceIsPlannedAtThreeRatesOfMainMemory) {
   EXPECT_EQ(at[2].at("link_bytes_per_second").to_number<double>(), 25e9);
   EXPECT_EQ(at[0].at("waiting_blocks"), 0);
   EXPECT_EQ(at[0].at("blocks"), 10);
+  // Nothing waits, so only the programs are in main memory.
+  EXPECT_EQ(at[0].at("main_memory_bytes"), int64_t{1} << 30);
+  EXPECT_EQ(at[0].at("reads_encoders"), false);
+  const Result small = Plan({"--gpus", "1", "--link", "pcie", "--main-memory", "1MiB"});
+  EXPECT_EQ(small.exit_code, 2) << small.errors;
+  EXPECT_THAT(small.errors, HasSubstr("main-memory"));
   EXPECT_GT(at[0].at("step_seconds").to_number<double>(), 0);
   // Nothing is left beyond the driver's part.
   const Result none = Plan({"--gpus", "1", "--link", "pcie", "--memory-limit", "512MiB"});

@@ -360,6 +360,19 @@ TEST(PlannerTest, OneDeviceOfLimitedMemoryIsPlannedAtThreeRatesOfMainMemory) {
   EXPECT_EQ(stays.front().fit.step_seconds(), stays.back().fit.step_seconds());
 }
 
+TEST(PlannerTest, MainMemoryThatIsTooSmallForWhatWaitsIsNamedWithAStorageThatFits) {
+  PlanRequest request = Request("flux", "RTX-4090", Link::kPcie, 1);
+  request.model = SizedFlux();
+  request.memory_limit = uint64_t{8} << 30;
+  request.main_memory = uint64_t{32} << 30;
+  const Plans plans = *MakePlans(request);
+  ASSERT_EQ(plans.fits.size(), 3u) << plans.unfit;
+  EXPECT_EQ(plans.fits.front().main.bytes, plans.fits.front().fit.waiting_bytes + control::kProgramBytes);
+  request.main_memory = uint64_t{24} << 30;
+  EXPECT_THAT(MakePlans(request)->unfit, HasSubstr("of main memory, and 24.00 GiB are available; it fits with "
+                                                   "--weights fp8"));
+}
+
 TEST(PlannerTest, ADeviceThatIsTooSmallOrAModelOfUnknownSizesHasNoFit) {
   PlanRequest request = Request("flux", "H100", Link::kPcie, 1);
   EXPECT_THAT(MakePlans(request)->unfit, HasSubstr("the sizes of the model's weights are not known"));

@@ -23,6 +23,7 @@
 #include "client/cli/session/model_options.h"
 #include "control/host/driver_memory.h"
 #include "control/host/gpu_driver.h"
+#include "control/model/main_memory.h"
 #include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
@@ -41,7 +42,7 @@ constexpr int64_t kMaxThreads = 4096;
 struct PlanOptions {
   ModelOptions model;
   std::string threads;
-  std::string gpus, gpu, link, size, steps, slo, text_tokens, memory_limit, weights;
+  std::string gpus, gpu, link, size, steps, slo, text_tokens, memory_limit, main_memory, weights;
   bool approximate = false;
   bool calibrate = false;
   bool json = false;
@@ -84,6 +85,8 @@ json::object FitJson(const server::LinkFit& at) {
           {"step_seconds", at.fit.step_seconds()},
           {"memory_bytes", at.fit.peak_bytes},
           {"waiting_bytes", at.fit.waiting_bytes},
+          {"main_memory_bytes", at.main.bytes},
+          {"reads_encoders", at.main.reads_encoders},
           {"waiting_blocks", at.fit.blocks.size()},
           {"blocks", at.fit.num_blocks},
           {"copied_bytes_per_step", at.fit.transfer_bytes}};
@@ -153,7 +156,8 @@ void PrintFits(const server::Plans& plans, const server::PlanRequest& request) {
     std::printf("%s\n", plans.unfit.c_str());
     return;
   }
-  std::printf("%s\n", control::FitText(plans.fits.front().fit).c_str());
+  std::printf("%s; %s\n", control::FitText(plans.fits.front().fit).c_str(),
+              control::MainMemoryText(plans.fits.front().main).c_str());
   for (const server::LinkFit& at : plans.fits) {
     std::printf("%9.0f GB/s from main memory: %.3f s a step\n", at.bytes_per_second / 1e9, at.fit.step_seconds());
   }
@@ -258,6 +262,7 @@ class Planning {
                           std::fprintf(stderr, "%s\n", text.c_str());
                         })));
     request.machine = server::MachineOf(calibration, static_cast<double>(base::ReadTotalMemory()));
+    if (on_gpus() && !request.main_memory) request.main_memory = static_cast<uint64_t>(base::ReadTotalMemory());
     request.devices = on_gpus() ? std::ssize(wanted.gpus) : request.machine.most_ranks();
     return absl::OkStatus();
   }
@@ -315,6 +320,10 @@ class Planning {
       RETURN_IF_ERROR(base::CheckByteText("memory-limit", options_.memory_limit, control::kDriverBytes));
       ASSIGN_OR_RETURN(request.memory_limit, base::ParseByteText(options_.memory_limit));
     }
+    if (!options_.main_memory.empty()) {
+      RETURN_IF_ERROR(base::CheckByteText("main-memory", options_.main_memory, control::kProgramBytes));
+      ASSIGN_OR_RETURN(request.main_memory, base::ParseByteText(options_.main_memory));
+    }
     if (!options_.weights.empty()) {
       RETURN_IF_ERROR(server::CheckName("weights", options_.weights, base::EnumNames<control::WeightStorage>()));
       request.weights = *base::EnumOf<control::WeightStorage>(options_.weights);
@@ -359,6 +368,8 @@ CommandRun AddPlan(CLI::App& app) {
   AddText(app, {"--dtype", "Precision (default: bf16, on cpu fp32)", "fp32|bf16"}, options->model.dtype);
   AddText(app, {"--memory-limit", "Memory of a GPU that a rank may take, such as 12GiB (default: all of it)", "SIZE"},
           options->memory_limit);
+  AddText(app, {"--main-memory", "Main memory of the machine, such as 32GiB (default: enough)", "SIZE"},
+          options->main_memory);
   AddText(app, {"--weights", "How weights are kept in memory (default: stored)", "stored|bf16|fp8|int8|q8_0"},
           options->weights);
   BeginGroup(app, "Images");

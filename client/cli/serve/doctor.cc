@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/machine/machine_memory.h"
 #include "base/text/byte_text.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
@@ -21,6 +22,7 @@
 #include "client/cli/session/worker_session.h"
 #include "control/host/gpu_driver.h"
 #include "control/host/host_topology.h"
+#include "control/model/main_memory.h"
 #include "control/model/memory_fit.h"
 #include "control/parameters/loaded.h"
 #include "control/parameters/placement.h"
@@ -170,14 +172,15 @@ class Doctor {
                         .steps = 1,
                         .dtype = served.load.dtype,
                         .text_tokens = {}},
-                       placement.weights, bytes, /*compute_seconds=*/0);
+                       placement.weights, {.device = bytes, .main = static_cast<uint64_t>(base::ReadTotalMemory())},
+                       /*compute_seconds=*/0);
     if (!fits.ok()) {
       return Report({Health::kFailed, what, std::string(fits.status().message()),
                      "set weights of the group to a smaller storage, or its layout to more ranks"});
     }
     std::string found = absl::StrCat("one rank with ", base::ByteText(bytes), ": ");
     if (fits->front().fit.blocks.empty()) {
-      absl::StrAppend(&found, control::FitText(fits->front().fit));
+      absl::StrAppend(&found, control::FitText(fits->front().fit), "; ", control::MainMemoryText(fits->front().main));
       return Report({.what = what, .found = found});
     }
     control::MemoryFit fit = fits->front().fit;
@@ -187,6 +190,7 @@ class Doctor {
       absl::StrAppendFormat(&found, " %.2f s at %.0f GB/s%s", at.fit.step_seconds(), at.bytes_per_second / 1e9,
                             &at == &fits->back() ? "" : ",");
     }
+    absl::StrAppend(&found, "; ", control::MainMemoryText(fits->front().main));
     Report({.what = what, .found = found});
   }
 

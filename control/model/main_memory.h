@@ -1,0 +1,42 @@
+// Predicts how much main memory a placement of a model's weights needs, beside the memory of the device that
+// MemoryFit predicts. Weights that wait stay in main memory, pinned or not. Pages of files do not count, because the
+// system drops them when memory is short. Pure; free of LibTorch. Implemented in
+// memory_fit.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "control/model/memory_fit.h"
+
+namespace tessera::control {
+
+// Of the programs, their libraries and their buffers, without weights.
+inline constexpr int64_t kProgramBytes = int64_t{1} << 30;
+
+struct MainMemoryNeed {
+  int64_t bytes = 0;            // at any time
+  bool reads_encoders = false;  // text encoders are read from their files for each use, one at a time
+};
+
+// Returns what the placement `fit` of these needs takes of main memory. If that is more than is available, text
+// encoders that would wait are read for each use instead, if this is enough.
+MainMemoryNeed MainMemoryOf(const FitNeeds& needs, const MemoryFit& fit, int64_t available);
+
+// Returns "at most 8.9 GiB of main memory", and whether text encoders are read for each prompt.
+std::string MainMemoryText(const MainMemoryNeed& need);
+
+// Returns the storage to which a plain transformer can be quantized on loading (fp8 or Q8_0) so that main memory is
+// large enough; nothing if there is none.
+std::optional<WeightStorage> StorageInMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
+                                                 const FitDevice& device, int64_t available);
+
+// Returns OK if main memory is large enough for the placement. Otherwise RESOURCE_EXHAUSTED, in one sentence that names
+// the storage of the transformer, or the kind of file of a text encoder, with which it would be.
+absl::Status CheckMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
+                             const FitDevice& device, int64_t available);
+
+}  // namespace tessera::control
