@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/fields/enum_names.h"
 #include "control/model/main_memory.h"
-#include "control/model/pageable_weights.h"
 #include "control/parameters/weight_storage.h"
 
 namespace tessera::control {

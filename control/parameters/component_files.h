@@ -1,6 +1,6 @@
 // ComponentFiles names components that a user gives in addition to a model: text encoders, an autoencoder, a tokenizer.
-// They replace those of the model's folder, or complete a model that is one file. It also says which component the model
-// runs without. Plain values, free of LibTorch.
+// They replace those of the model's folder, or complete a model that is one file. It also says which component the
+// model runs without. Plain values, free of LibTorch.
 #pragma once
 
 #include <string>

@@ -429,7 +429,8 @@ absl::Status CheckUsable(const FileKind& kind, const std::string& path) {
   if (std::ranges::find(kind.parts, kLlamaCppClipClass, &FilePart::class_name) != kind.parts.end()) {
     return absl::FailedPreconditionError(absl::StrCat(
         shown,
-        " holds CLIP under the names of llama.cpp (t.blk.0.attn_q.weight), which Tessera does not read; use a file with "
+        " holds CLIP under the names of llama.cpp (t.blk.0.attn_q.weight), which Tessera does not read; use a file "
+        "with "
         "CLIP's own names (text_model.encoder.layers.0.…), in safetensors or GGUF, for example: hf download "
         "comfyanonymous/flux_text_encoders clip_l.safetensors"));
   }

@@ -209,8 +209,8 @@ absl::Status ModelFolder::CheckComponents() const {
     std::string advice = control::PipelineProblem(class_name());
     const auto is_optional = [&](const std::string& name) { return !OptionWithout(name, class_name()).empty(); };
     if (advice.empty() && std::ranges::all_of(missing, is_optional)) {
-      advice = absl::StrCat("run the model without ", missing.size() == 1 ? "it" : "them", " with: ",
-                            OptionWithout(missing.front(), class_name()));
+      advice = absl::StrCat("run the model without ", missing.size() == 1 ? "it" : "them",
+                            " with: ", OptionWithout(missing.front(), class_name()));
     }
     if (control::PipelineProblem(class_name()).empty() && base::HubNameOfPath(path_)) {
       absl::StrAppend(&advice, advice.empty() ? "" : "; or ",

@@ -25,7 +25,6 @@
 #include "control/model/main_memory.h"
 #include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
-#include "control/model/pageable_weights.h"
 #include "control/parameters/component_files.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"

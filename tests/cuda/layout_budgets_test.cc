@@ -115,10 +115,10 @@ TEST_P(FullSizeLayoutTest, AStepOfARankCostsWhatTheTableOfItsLayoutSays) {
   std::string prompt = "a cat";
   for (int i = 0; i < 600; ++i) prompt += " or a cat";
   // Makes two images. Unlike `generate` it computes no digest of the weights, which takes longer than all else here.
-  const Finished run = Run(
-      {"bench", "--prompt=" + prompt, model(), "--device=cuda", "--dtype=bf16", absl::StrCat("--steps=", kSteps),
-       "--repeat=1", "--size=1024", "--certify=off", absl::StrCat("--layout=", GetParam().layout)},
-      {{"FAKE_CUDA_DEVICES", absl::StrCat(GetParam().cards)}});
+  const Finished run =
+      Run({"bench", "--prompt=" + prompt, model(), "--device=cuda", "--dtype=bf16", absl::StrCat("--steps=", kSteps),
+           "--repeat=1", "--size=1024", "--certify=off", absl::StrCat("--layout=", GetParam().layout)},
+          {{"FAKE_CUDA_DEVICES", absl::StrCat(GetParam().cards)}});
   ASSERT_EQ(run.exit_code, 0) << run.errors;
   ASSERT_EQ(run.logs.size(), static_cast<size_t>(GetParam().cards));
   ExpectMatchingNcclCalls(run.logs);

@@ -69,7 +69,8 @@ class WantedGroupsTest : public FakeWorkerTest {
     wanted_->Start(*jobs_, *outcomes_);
   }
   bool WaitUntilReady(const std::string& model) {
-    return WaitUntil("a group of the model is ready", [&] { return fleet_->ProgressOf(monitor_.Acquire(), model).is_ready(); });
+    return WaitUntil("a group of the model is ready",
+                     [&] { return fleet_->ProgressOf(monitor_.Acquire(), model).is_ready(); });
   }
   // Returns the installed groups.
   std::vector<server::GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }

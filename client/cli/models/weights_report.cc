@@ -71,9 +71,9 @@ Report ReportOf(const models::FileKind& kind, const std::string& path) {
 // A file whose name is not one of weights is probably no broken file of weights, but something else.
 absl::Status ErrorOfFile(const absl::Status& status, const std::string& path) {
   if (!absl::IsInvalidArgument(status) || models::IsCheckpointName(path)) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat(base::QuotePath(path),
-                   " holds no weights; valid is a model's folder, a file of weights in safetensors or GGUF, or an image"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      base::QuotePath(path),
+      " holds no weights; valid is a model's folder, a file of weights in safetensors or GGUF, or an image"));
 }
 
 void PrintText(const Report& report, const std::string& path) {
@@ -141,10 +141,8 @@ void PrintJson(const Report& report, const std::string& path) {
     }
     json::array missing;
     for (const models::MissingPart& part : report.model->missing) {
-      missing.push_back(json::object{{"name", part.component},
-                                     {"class", part.class_name},
-                                     {"option", part.option},
-                                     {"without", part.without}});
+      missing.push_back(json::object{
+          {"name", part.component}, {"class", part.class_name}, {"option", part.option}, {"without", part.without}});
     }
     object["base_model"] = report.model->base;
     object["components"] = std::move(components);

@@ -253,7 +253,8 @@ class Serve {
     if (!config.ok()) return config;
     if (options_.model.empty() && !options_.files.empty()) {
       return absl::InvalidArgumentError(
-          "--text-encoder, --vae, --tokenizer and --without-t5 are of the components of the model that --model names; a "
+          "--text-encoder, --vae, --tokenizer and --without-t5 are of the components of the model that --model names; "
+          "a "
           "configuration has keys of its groups for them");
     }
     if (!options_.model.empty()) {

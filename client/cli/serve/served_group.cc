@@ -33,8 +33,7 @@ std::string MeaningOf(const control::LoadParameters& load) {
   }
   return absl::StrCat(base::Quote(error ? load.model : canonical.string()),
                       others.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(others, ", ")),
-                      load.files.without_t5 ? " without T5" : "", " in ",
-                      base::EnumName(load.dtype));
+                      load.files.without_t5 ? " without T5" : "", " in ", base::EnumName(load.dtype));
 }
 
 }  // namespace
