@@ -190,9 +190,8 @@ TEST(LinearTest, InputsThatOperatorsQuantizeGiveTheSameBits) {
   parallel::SingleRank group;
   parallel::LocalAttention attention;
   const parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
-  const auto make = [seed = uint64_t{50}](std::vector<int64_t> shape) mutable {
-    return Random(std::move(shape), seed++).to(at::kBFloat16);
-  };
+  uint64_t seed = 50;
+  const auto make = [&seed](const std::vector<int64_t>& shape) { return Random(shape, seed++).to(at::kBFloat16); };
   const at::Tensor x = make({2, 7, 40}), y = make({2, 7, 40}), shift = make({2, 40}), scale = make({2, 40}),
                    gate = make({2, 40}), weight = make({40}), bias = make({40});
   constexpr double kEps = 1e-6;
