@@ -119,6 +119,11 @@ std::tuple<at::Tensor, at::Tensor> EmptyCodes(const at::Tensor& x) {
           at::empty(x.sizes().slice(0, x.dim() - 1), x.options().dtype(at::kFloat))};
 }
 
+// Whether the kernel that quantizes supports the norm.
+bool CanQuantize(const std::optional<ResidualNormArguments>& arguments) {
+  return arguments.has_value() && arguments->channels <= MaxQuantizedNormChannels(arguments->number);
+}
+
 std::tuple<at::Tensor, at::Tensor> RunQuantizedNorm(const at::Tensor& x, ResidualNormArguments arguments,
                                                     const char* name) {
   const auto [codes, scales] = EmptyCodes(x);
@@ -181,7 +186,7 @@ std::tuple<at::Tensor, at::Tensor> QuantizedLayerNorm(const at::Tensor& x, const
                                                       double eps) {
   constexpr char kName[] = "tessera::quantized_layer_norm";
   const auto arguments = LayerNormOf(x, weight, shift, scale, eps);
-  if (!arguments.has_value()) return ReferenceOf<QuantizedLayerNorm>::Call(kName, x, weight, shift, scale, eps);
+  if (!CanQuantize(arguments)) return ReferenceOf<QuantizedLayerNorm>::Call(kName, x, weight, shift, scale, eps);
   return RunQuantizedNorm(x, *arguments, kName);
 }
 
@@ -192,7 +197,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> QuantizedResidualNorm(const at::T
                                                                      const OptionalTensor& scale, double eps) {
   constexpr char kName[] = "tessera::quantized_residual_norm";
   auto arguments = ResidualNormOf(x, gate, y, weight, bias, shift, scale, eps);
-  if (!arguments.has_value()) {
+  if (!CanQuantize(arguments)) {
     return ReferenceOf<QuantizedResidualNorm>::Call(kName, x, gate, y, weight, bias, shift, scale, eps);
   }
   at::Tensor sum = Dense(x);
@@ -205,7 +210,7 @@ std::tuple<at::Tensor, at::Tensor> QuantizedRmsNorm(const at::Tensor& x, const a
                                                     const OptionalTensor& factor, double eps) {
   constexpr char kName[] = "tessera::quantized_rms_norm";
   auto arguments = RmsNormOf(x, weight, eps);
-  bool fits = arguments.has_value();
+  bool fits = CanQuantize(arguments);
   if (fits && factor.has_value()) {
     const auto multiplier = ViewPerImage(*factor, x, arguments->images, arguments->channels);
     fits = multiplier.has_value();

@@ -159,7 +159,7 @@ TEST_P(CudaOperators, QuantizeTheRowsThatTheyCompute) {
   expect_rows(GeluTanh(halves[1]), rows);
   EXPECT_EQ(Launches([&] { rows = QuantizedSwiGlu(halves[0], halves[1]); }), 1);
   expect_rows(SwiGlu(halves[0], halves[1]), rows);
-  // Rows that are too long for one kernel are computed and quantized by the reference.
+  // Rows that are too long for one kernel are normalised and quantized separately.
   const at::Tensor longest = Make({1, 1, 16392}), vector = Make({1, 16392});
   const auto [codes, scales] = QuantizedLayerNorm(longest, {}, vector, vector, kEps);
   EXPECT_EQ(codes.sizes(), longest.sizes());

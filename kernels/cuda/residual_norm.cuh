@@ -105,7 +105,8 @@ __device__ inline void QuantizeNorm(const ResidualNormArguments& a, int64_t row,
 }
 
 template <typename T, bool kAligned, int kChunks, bool kQuantizes>
-__global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormThreads, kAligned&& kChunks == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormThreads,
+                                  kAligned&& kChunks == 1 && !kQuantizes ? 2 : 1)
     ResidualNorm(const ResidualNormArguments a) {
   using W = WideOf<T>;
   const int64_t row = blockIdx.x, image = row / a.tokens, token = row % a.tokens;
@@ -166,9 +167,14 @@ cudaError_t RunResidualNormOf(const ResidualNormArguments& a, const Launcher& la
   if (narrow) {
     return launch(aligned ? ResidualNorm<T, true, 1, kQuantizes> : ResidualNorm<T, false, 1, kQuantizes>, shape, a);
   }
-  return launch(aligned ? ResidualNorm<T, true, kWideNormChunks, kQuantizes>
-                        : ResidualNorm<T, false, kWideNormChunks, kQuantizes>,
-                shape, a);
+  // Codes and several chunks together need more registers than there are.
+  if constexpr (kQuantizes) {
+    return cudaErrorInvalidValue;
+  } else {
+    return launch(
+        aligned ? ResidualNorm<T, true, kWideNormChunks, false> : ResidualNorm<T, false, kWideNormChunks, false>, shape,
+        a);
+  }
 }
 
 template <typename Launcher>

@@ -35,6 +35,11 @@ constexpr int64_t MaxNormChannels(Number number) {
   return number == Number::kBf16 ? 16384 : number == Number::kFloat ? 8192 : 4096;
 }
 
+// Longest row that is quantized: its threads hold one chunk of 16 bytes each.
+constexpr int64_t MaxQuantizedNormChannels(Number number) {
+  return number == Number::kBf16 ? 6144 : number == Number::kFloat ? 3072 : 1536;
+}
+
 // Returns cudaErrorInvalidValue if a row is too long. Launches nothing if there are no rows.
 cudaError_t LaunchResidualNorm(const ResidualNormArguments& arguments, cudaStream_t stream);
 

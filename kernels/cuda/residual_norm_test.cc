@@ -93,7 +93,8 @@ TYPED_TEST(ResidualNormKernel, EqualsItsDefinitionInEveryOrderOfWarps) {
 TYPED_TEST(ResidualNormKernel, QuantizesTheNormThatItWouldWrite) {
   for (const Shape& shape : kShapes) {
     for (const NormParts& parts : kParts) {
-      if (parts.norm == NormKind::kNone) continue;
+      const bool too_long = shape.channels > MaxQuantizedNormChannels(NumberTraits<TypeParam>::kNumber);
+      if (parts.norm == NormKind::kNone || too_long) continue;
       SCOPED_TRACE(testing::Message() << "images " << shape.images << ", tokens " << shape.tokens << ", channels "
                                       << shape.channels << ", gap " << shape.gap << ", offset " << shape.offset
                                       << ", parts " << &parts - kParts);
@@ -111,7 +112,8 @@ TYPED_TEST(ResidualNormKernel, QuantizesTheNormThatItWouldWrite) {
       EXPECT_TRUE(run.QuantizesExactly(kOrders[1], multiplied));
     }
   }
-  ResidualNormRun<TypeParam> longest({.channels = MaxNormChannels(NumberTraits<TypeParam>::kNumber)}, kParts[2], 1);
+  ResidualNormRun<TypeParam> longest({.channels = MaxQuantizedNormChannels(NumberTraits<TypeParam>::kNumber)},
+                                     kParts[2], 1);
   ASSERT_EQ(longest.Launch(kOrders[0]), cudaSuccess);
   EXPECT_TRUE(longest.QuantizesExactly(kOrders[0]));
 }
