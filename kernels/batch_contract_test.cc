@@ -116,8 +116,8 @@ TEST_P(BatchContractTest, OfProductsInFp8) {
 }
 
 TEST_P(BatchContractTest, OfOperatorsThatQuantizeTheirRows) {
-  for (const int64_t rows : {1, 17, 130}) {
-    for (const int64_t channels : {64, 1030}) {
+  for (const int64_t rows : {1, 17}) {
+    for (const int64_t channels : {64, 515}) {
       const std::vector<int64_t> tokens = {kLargestBatch, rows, channels}, vectors = {kLargestBatch, channels};
       const at::Tensor weight = Random({channels});
       ExpectContract(
