@@ -46,7 +46,8 @@ STAYS = (
     "tests/golden/tokenizers/", "tests/golden/saved_tokenizers/", "tests/golden/schedulers/",
     "tests/golden/trajectories/", "tests/golden/training/", "tests/golden/generator/", "tests/golden-inputs/",
     "tests/golden-exports/", "tests/golden-newer/", "tests/golden-edit/", "tests/golden-adapters/", "tests/golden-files/",
-    "tests/fuzz/", "tests/web/", "tests/deploy/crds/", "examples/emoji/images/", "docs/images/", "deploy/")
+    "tests/fuzz/", "tests/web/", "tests/deploy/crds/", "examples/emoji/images/", "docs/images/", "deploy/",
+    "bench/results/", "tests/deploy/chart_test.py", "tests/deploy/rules.py", "tests/deploy/package_test.py")
 # Variations with which a failed row runs again, so that one visit finds the cause.
 RETRIES = (
     ("without graphs", {"TESSERA_GRAPHS": "off"}),

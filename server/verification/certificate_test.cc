@@ -76,6 +76,20 @@ TEST_F(CertificateTest, IsFoundAgainAsItWasKept) {
   EXPECT_EQ(found->worst().worst_relative_error, 9e-6);
 }
 
+// Boost's parser reads some numbers as their neighbours.
+TEST_F(CertificateTest, IsFoundAgainWithAnyNumbers) {
+  const CertificateFolder folder(folder_.path());
+  Certificate certificate = Example();
+  for (int i = 1; i <= 200; ++i) {
+    certificate.canaries[0].products_drift = 1 / (i + 1e-7 * i * i);
+    certificate.canaries[0].storage_psnr = std::sqrt(1000 + i);
+    ASSERT_EQ(folder.Keep(certificate), absl::OkStatus());
+    const absl::StatusOr<Certificate> found = folder.Find(certificate.subject);
+    ASSERT_TRUE(found.ok()) << found.status() << " " << i;
+    EXPECT_DOUBLE_EQ(*found->canaries[0].products_drift, *certificate.canaries[0].products_drift);
+  }
+}
+
 TEST_F(CertificateTest, IsForItsSubjectAlone) {
   const CertificateFolder folder(folder_.path());
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
@@ -101,6 +115,9 @@ TEST_F(CertificateTest, ShowsThatItWasAltered) {
                                  {"\"passed\":true", "\"passed\":false"},
                                  {"\"cfg=2\"", "\"cfg=1\""},
                                  {"\"width\":64", "\"width\":65"},
+                                 {"\"lossless\"", " \"lossless\""},
+                                 {"}\n", "}\n\n"},
+                                 {"\"checksum\":\"", "\"checksum\":\"0"},
                                  {"dpm++", "dpm--"}}) {
     const std::string altered = absl::StrReplaceAll(text, {{from, to}});
     ASSERT_NE(altered, text) << from;

@@ -185,17 +185,6 @@ inline void WriteWholeKlein(const TestFolder& folder) {
   ReplaceByQwen3(folder, "flux2_klein/text_encoder", 36, 2560, 9728);
 }
 
-inline void WriteFullSizeKlein9B(const TestFolder& folder) {
-  WriteFullSize(folder, "flux2_klein_9b", "flux2_klein_base",
-                Flux2Transformer(32, 8, 24, kGoldenKleinStates, /*guidance=*/false),
-                {{"attention_head_dim", 128},
-                 {"num_attention_heads", 32},
-                 {"num_layers", 8},
-                 {"num_single_layers", 24},
-                 {"axes_dims_rope", {32, 32, 32, 32}}},
-                "golden-newer");
-}
-
 inline void WriteFullSizeDev(const TestFolder& folder) {
   WriteFullSize(folder, "flux2_dev", "flux2_dev", Flux2Transformer(48, 8, 48, kGoldenDevStates, /*guidance=*/true),
                 {{"attention_head_dim", 128},

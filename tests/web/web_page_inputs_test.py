@@ -513,7 +513,8 @@ class MaskTest(MaskCase):
                 if view == "form":
                     self.close_mask()
                 with self.subTest(view, width=width):
-                    self.assertEqual(wide_elements(self.browser), [])
+                    # The picture follows the size of the dialog once the page has been laid out again.
+                    wait_until("nothing is wider than the window", lambda: wide_elements(self.browser) == [])
                     self.assertEqual(self.browser.run(small, LEAST_TARGET), [])
                     if view == "dialog":
                         bottom = self.browser.run("return document.querySelector('.tools').getBoundingClientRect().bottom")

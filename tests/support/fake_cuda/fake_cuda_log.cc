@@ -186,7 +186,7 @@ FakeCudaLog::Busy FakeCudaLog::BusyWith(const std::string& engine) const {
   std::map<std::string, Intervals> by_engine;
   bool loads = true;
   for (const FakeCudaEvent& event : events_) {
-    if (event.kind == "product") loads = false;
+    if (event.kind == "attention") loads = false;
     if (event.kind == "busy" && !loads) by_engine[event.fields.at(1)].emplace_back(event.Number(2), event.Number(3));
   }
   const Intervals computing = Merged(by_engine["compute"]);

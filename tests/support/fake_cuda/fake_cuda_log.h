@@ -77,7 +77,8 @@ class FakeCudaLog final {
   // Returns the maximum of the process's resident main memory, in bytes.
   int64_t PeakHostBytes() const;
   // How long an engine ("H2D", "nccl") was busy, in nanoseconds of the card's clock, and how much of that time the card
-  // computed as well. Counted from the first product, so loading is excluded.
+  // computed as well. Counted from the first attention, so that loading, also
+  // that of text encoders after each other, is excluded.
   struct Busy {
     int64_t all = 0, computing = 0;
 
