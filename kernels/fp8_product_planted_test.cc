@@ -26,7 +26,7 @@ TEST(PlantedFp8ProductTest, TheScaleOfAnotherRowIsNoticed) {
 
 TEST(PlantedFp8ProductTest, TheScaleOfAnotherRowIsNoticedWhereTheNormQuantizes) {
   at::manual_seed(2);
-  const at::Tensor x = at::randn({2, 5, 64}) * at::tensor({1.0, 4.0, 0.25, 2.0, 8.0}).unsqueeze(-1);
+  const at::Tensor x = at::randn({2, 5, 64}) * at::tensor({1.0f, 4.0f, 0.25f, 2.0f, 8.0f}).unsqueeze(-1);
   const at::Tensor shift = at::randn({2, 64}), scale = at::randn({2, 64});
   const auto is_exact = [&] {
     const auto [codes, scales] = QuantizeActivations(LayerNormModulate(x, shift, scale, 1e-6));

@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -182,11 +183,13 @@ int64_t FakeCudaLog::PeakHostBytes() const {
   return peak;
 }
 
-FakeCudaLog::Busy FakeCudaLog::BusyWith(const std::string& engine) const {
+FakeCudaLog::Busy FakeCudaLog::BusyWith(const std::string& engine, const std::string& after) const {
   std::map<std::string, Intervals> by_engine;
   bool loads = true;
   for (const FakeCudaEvent& event : events_) {
-    if (event.kind == "attention") loads = false;
+    const bool begins = after.empty() ? event.kind == "product"
+                                      : event.kind == "kernel" && absl::StrContains(names_.at(event.Number(1)), after);
+    loads = loads && !begins;
     if (event.kind == "busy" && !loads) by_engine[event.fields.at(1)].emplace_back(event.Number(2), event.Number(3));
   }
   const Intervals computing = Merged(by_engine["compute"]);

@@ -77,14 +77,14 @@ class FakeCudaLog final {
   // Returns the maximum of the process's resident main memory, in bytes.
   int64_t PeakHostBytes() const;
   // How long an engine ("H2D", "nccl") was busy, in nanoseconds of the card's clock, and how much of that time the card
-  // computed as well. Counted from the first attention, so that loading, also
-  // that of text encoders after each other, is excluded.
+  // computed as well. Counted from the first product, so loading is excluded,
+  // or, unless it is empty, from the first kernel with `after` in its name.
   struct Busy {
     int64_t all = 0, computing = 0;
 
     double overlap() const { return all == 0 ? 0 : static_cast<double>(computing) / static_cast<double>(all); }
   };
-  Busy BusyWith(const std::string& engine) const;
+  Busy BusyWith(const std::string& engine, const std::string& after = "") const;
   std::vector<FakeCudaStep> Steps() const;
   // Returns the operations after the last step, which decode its image.
   FakeCudaStep AfterSteps() const;
