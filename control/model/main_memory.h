@@ -1,7 +1,6 @@
 // Predicts how much main memory a placement of a model's weights needs, beside the memory of the device that
 // MemoryFit predicts. Weights that wait stay in main memory, pinned or not. Pages of files do not count, because the
-// system drops them when memory is short. Pure; free of LibTorch. Implemented in
-// memory_fit.cc.
+// system drops them when memory is short. Pure; free of LibTorch. Implemented in memory_fit.cc.
 #pragma once
 
 #include <cstdint>

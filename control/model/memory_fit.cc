@@ -72,6 +72,9 @@ MemoryFit Placed(const FitNeeds& needs, Waiting waiting, bool keeps_step, int64_
   return fit;
 }
 
+// To which a plain transformer can be quantized on loading.
+constexpr WeightStorage kSmaller[] = {WeightStorage::kFp8, WeightStorage::kQ8_0};
+
 std::string ByteText(int64_t bytes) { return base::ByteText(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); }
 
 // Returns the need of the placement that fits on the device.
@@ -207,7 +210,6 @@ absl::StatusOr<WeightStorage> FastestStorage(std::span<const ComponentWeights> c
 
 std::optional<WeightStorage> SmallerStorage(std::span<const ComponentWeights> components, const FitQuery& query,
                                             const FitDevice& device) {
-  constexpr WeightStorage kSmaller[] = {WeightStorage::kFp8, WeightStorage::kQ8_0};
   const absl::StatusOr<WeightStorage> fastest = FastestStorage(components, query, device, kSmaller);
   return fastest.ok() ? std::optional(*fastest) : std::nullopt;
 }
@@ -252,7 +254,7 @@ std::string MainMemoryText(const MainMemoryNeed& need) {
 std::optional<WeightStorage> StorageInMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
                                                  const FitDevice& device, int64_t available) {
   if (IsQuantizing(query.storage)) return std::nullopt;
-  for (const WeightStorage smaller : {WeightStorage::kFp8, WeightStorage::kQ8_0}) {
+  for (const WeightStorage smaller : kSmaller) {
     FitQuery other = query;
     other.storage = smaller;
     const absl::StatusOr<MainMemoryNeed> need = NeedOf(components, other, device, available);
@@ -291,8 +293,7 @@ MemoryFit WithPageable(MemoryFit fit, const PageableWeights& weights) {
 
 std::string PageableText(const MemoryFit& fit, const PageableWeights& weights) {
   std::string text =
-      absl::StrCat(base::ByteText(static_cast<uint64_t>(weights.bytes)), " of the ",
-                   base::ByteText(static_cast<uint64_t>(weights.waiting_bytes)),
+      absl::StrCat(ByteText(weights.bytes), " of the ", ByteText(weights.waiting_bytes),
                    " in which weights wait are pageable, because the system refuses to pin more; copies are slower");
   const MemoryFit slower = WithPageable(fit, weights);
   if (slower.transfer_seconds > 0) absl::StrAppendFormat(&text, ", and a step takes %.3g s", slower.step_seconds());

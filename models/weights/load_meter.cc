@@ -34,11 +34,6 @@ void LoadMeter::Finish() {
   report_(read_, total_);
 }
 
-uint64_t LoadMeter::total() const {
-  const std::lock_guard lock(mutex_);
-  return total_;
-}
-
 bool LoadMeter::is_finished() const {
   const std::lock_guard lock(mutex_);
   return finished_;

@@ -28,7 +28,7 @@ class LoadMeter final {
   // Reports everything as read.
   void Finish();
   bool is_finished() const;
-  uint64_t total() const;  // bytes of the files of all components
+  uint64_t total() const { return total_; }  // bytes of the files of all components
 
  private:
   struct Component {
