@@ -97,19 +97,12 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(
     const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
     const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
     const std::optional<at::Tensor>& shift, const std::optional<at::Tensor>& scale, double eps, Isa isa) {
-  const bool by_image = scale.has_value();
-  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !x.sizes().equals(y.sizes()) ||
-      y.scalar_type() != x.scalar_type() || (gate.has_value() && !IsModulation(*gate, x)) ||
-      !(by_image ? IsModulation(*shift, x) && IsModulation(*scale, x)
-                 : IsChannels(*weight, x) && IsChannels(*bias, x))) {
+  const std::optional<ResidualNormVectors> vectors = ResidualNormVectorsOf(x, gate, y, weight, bias, shift, scale);
+  if (!vectors) {
     return reference::GatedResidualNormModulate(x, gate, y, weight, bias, shift, scale, eps);
   }
   const at::Tensor in = x.contiguous(), addend = y.contiguous();
-  const at::Tensor gates = !gate.has_value()      ? at::ones({x.size(2)}, x.options())
-                           : gate->stride(1) == 1 ? *gate
-                                                  : gate->contiguous();
-  const std::pair<at::Tensor, at::Tensor> norm =
-      by_image ? WithEqualStrides(*shift, *scale) : WithEqualStrides(*bias, *weight);
+  const auto& [by_image, gates, norm] = *vectors;
   at::Tensor sum = at::empty_like(in), normalized = at::empty_like(in);
   const ElementwiseKernels& kernels = ElementwiseFor(isa);
   const int64_t at_once = std::max<int64_t>(1, kCachedElements / x.size(2));

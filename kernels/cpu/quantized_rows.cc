@@ -104,21 +104,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> QuantizedResidualNorm(
     const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
     const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
     const std::optional<at::Tensor>& shift, const std::optional<at::Tensor>& scale, double eps, Isa isa) {
-  const bool by_image = scale.has_value();
-  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !x.sizes().equals(y.sizes()) ||
-      y.scalar_type() != x.scalar_type() || (gate.has_value() && !IsModulation(*gate, x)) ||
-      !(by_image ? IsModulation(*shift, x) && IsModulation(*scale, x)
-                 : IsChannels(*weight, x) && IsChannels(*bias, x))) {
+  const std::optional<ResidualNormVectors> vectors = ResidualNormVectorsOf(x, gate, y, weight, bias, shift, scale);
+  if (!vectors) {
     const auto [sum, normalised] = GatedResidualNormModulate(x, gate, y, weight, bias, shift, scale, eps, isa);
     const auto [codes, scales] = QuantizeActivations(normalised, isa);
     return {sum, codes, scales};
   }
   const at::Tensor in = x.contiguous(), addend = y.contiguous(), sum = at::empty_like(in);
-  const at::Tensor gates = !gate.has_value()      ? at::ones({x.size(2)}, x.options())
-                           : gate->stride(1) == 1 ? *gate
-                                                  : gate->contiguous();
-  const std::pair<at::Tensor, at::Tensor> norm =
-      by_image ? WithEqualStrides(*shift, *scale) : WithEqualStrides(*bias, *weight);
+  const auto& [by_image, gates, norm] = *vectors;
   const ElementwiseKernels& kernels = ElementwiseFor(isa);
   const auto [codes, scales] = QuantizedParts(in, isa, [&](const RowPart& part, void* to) {
     const Rows rows = KernelRows(part, in.size(-1));

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
 namespace tessera::kernels::cpu {
@@ -27,6 +28,32 @@ inline bool IsChannels(const at::Tensor& vector, const at::Tensor& x) {
 inline std::pair<at::Tensor, at::Tensor> WithEqualStrides(const at::Tensor& a, const at::Tensor& b) {
   if (a.stride(-1) == 1 && a.strides() == b.strides()) return {a, b};
   return {a.contiguous(), b.contiguous()};
+}
+
+// The arguments of GatedResidualNormModulate (kernels/cpu/operators.h) as its kernels read them.
+struct ResidualNormVectors {
+  bool by_image = false;  // the norm's vectors are those of an image: shift and scale
+  at::Tensor gates;       // ones without a gate
+  std::pair<at::Tensor, at::Tensor> norm;
+};
+
+// Returns nothing if the kernels do not support the arguments.
+inline std::optional<ResidualNormVectors> ResidualNormVectorsOf(
+    const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& shift, const std::optional<at::Tensor>& scale) {
+  const bool by_image = scale.has_value();
+  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !x.sizes().equals(y.sizes()) ||
+      y.scalar_type() != x.scalar_type() || (gate.has_value() && !IsModulation(*gate, x)) ||
+      !(by_image ? IsModulation(*shift, x) && IsModulation(*scale, x)
+                 : IsChannels(*weight, x) && IsChannels(*bias, x))) {
+    return std::nullopt;
+  }
+  return ResidualNormVectors{.by_image = by_image,
+                             .gates = !gate.has_value()      ? at::ones({x.size(2)}, x.options())
+                                      : gate->stride(1) == 1 ? *gate
+                                                             : gate->contiguous(),
+                             .norm = by_image ? WithEqualStrides(*shift, *scale) : WithEqualStrides(*bias, *weight)};
 }
 
 }  // namespace tessera::kernels::cpu
