@@ -100,6 +100,22 @@ TEST(EightBitsTest, AProductIsThatOfTheDequantisedWeightAndKeepsNoCopyOfIt) {
   EXPECT_LT((x.grad() - at::matmul(g, weight)).abs().max().item<double>(), 1e-14);
 }
 
+// Gives each parameter other numbers, and quantizes those of quantized ones.
+void FillWithRandom(const ParamTable& table) {
+  uint64_t seed = 0;
+  for (const Param& param : table.params()) {
+    const at::Tensor values = Random(param.Value().sizes().vec(), seed++);
+    if (!param.form) {
+      param.Value().copy_(values);
+      continue;
+    }
+    const at::Tensor wide = values.to(at::kFloat).contiguous();
+    kernels::QuantizeRows(param.form->type, wide.const_data_ptr<float>(), wide.size(0), wide.size(1),
+                          static_cast<std::byte*>(param.Value().mutable_data_ptr()),
+                          param.LoadedScales().mutable_data_ptr<float>());
+  }
+}
+
 // Only tokens that pass through a block are quantized.
 TEST(LinearTest, ProductsOfBlocksQuantizeTheirInputIfTheirWeightIsInE4m3) {
   const auto e4m3 = [](const ParamSpec& spec) -> std::optional<QuantForm> {
@@ -114,18 +130,7 @@ TEST(LinearTest, ProductsOfBlocksQuantizeTheirInputIfTheirWeightIsInE4m3) {
   const Linear packed(scope / "attn", 40, {{"to_q", 3}, {"to_k", 5}, {"to_v", 2}}), int8(scope / "int8", 40, 6),
       modulation((scope / "mod").OfConditioning(), 40, 6);
   table.LeaveBlock();
-  uint64_t seed = 0;
-  for (const Param& param : table.params()) {
-    const at::Tensor values = Random(param.Value().sizes().vec(), seed++);
-    if (!param.form) {
-      param.Value().copy_(values);
-      continue;
-    }
-    const at::Tensor wide = values.to(at::kFloat).contiguous();
-    kernels::QuantizeRows(param.form->type, wide.const_data_ptr<float>(), wide.size(0), wide.size(1),
-                          static_cast<std::byte*>(param.Value().mutable_data_ptr()),
-                          param.LoadedScales().mutable_data_ptr<float>());
-  }
+  FillWithRandom(table);
   parallel::SingleRank group;
   parallel::LocalAttention attention;
   const parallel::ForwardContext context{.attention = attention, .tensor = group, .world = group};
@@ -163,18 +168,7 @@ struct Fp8Block {
     gate_and_value.emplace(scope, 40, std::vector<LinearPart>{{"w1", 24}, {"w3", 24}});
     plain.emplace(scope / "plain", 40, 24);
     table.LeaveBlock();
-    uint64_t seed = 0;
-    for (const Param& param : table.params()) {
-      const at::Tensor values = Random(param.Value().sizes().vec(), seed++);
-      if (!param.form) {
-        param.Value().copy_(values);
-        continue;
-      }
-      const at::Tensor wide = values.to(at::kFloat).contiguous();
-      kernels::QuantizeRows(param.form->type, wide.const_data_ptr<float>(), wide.size(0), wide.size(1),
-                            static_cast<std::byte*>(param.Value().mutable_data_ptr()),
-                            param.LoadedScales().mutable_data_ptr<float>());
-    }
+    FillWithRandom(table);
   }
 
   ParamTable table{at::kBFloat16, at::kCPU, {}, [](const ParamSpec& spec) -> std::optional<QuantForm> {
