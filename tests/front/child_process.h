@@ -1,5 +1,5 @@
 // ChildProcess runs a program under test and provides its output so far, its exit code, and the processes that it left
-// running. Every wait has a deadline of a minute and fails the test after it.
+// running. A wait fails the test after five minutes in which nothing happens.
 #pragma once
 
 #include <sys/types.h>
