@@ -3,6 +3,7 @@
 // system drops them when memory is short. Pure; free of LibTorch. Implemented in memory_fit.cc.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,16 +17,24 @@ namespace tessera::control {
 // Of the programs, their libraries and their buffers, without weights.
 inline constexpr int64_t kProgramBytes = int64_t{1} << 30;
 
+// What is read from the files of text encoders for each prompt.
+enum class EncoderReads : uint8_t {
+  kNone,    // nothing, because they stay in memory
+  kWhole,   // all of it, one encoder at a time
+  kLayers,  // all of it, a layer at a time
+};
+constexpr auto NamesOf(EncoderReads) { return std::array{"no", "whole", "layers"}; }
+
 struct MainMemoryNeed {
-  int64_t bytes = 0;            // at any time
-  bool reads_encoders = false;  // text encoders are read from their files for each use, one at a time
+  int64_t bytes = 0;  // at any time
+  EncoderReads reads = EncoderReads::kNone;
 };
 
 // Returns what the placement `fit` of these needs takes of main memory. If that is more than is available, text
-// encoders that would wait are read for each use instead, if this is enough.
+// encoders that would wait are read for each prompt instead, whole or else a layer at a time, if this is enough.
 MainMemoryNeed MainMemoryOf(const FitNeeds& needs, const MemoryFit& fit, int64_t available);
 
-// Returns "at most 8.9 GiB of main memory", and whether text encoders are read for each prompt.
+// Returns "at most 8.9 GiB of main memory", and how text encoders are read for each prompt.
 std::string MainMemoryText(const MainMemoryNeed& need);
 
 // Returns the storage to which a plain transformer can be quantized on loading (fp8 or Q8_0) so that main memory is
@@ -34,7 +43,7 @@ std::optional<WeightStorage> StorageInMainMemory(std::span<const ComponentWeight
                                                  const FitDevice& device, int64_t available);
 
 // Returns OK if main memory is large enough for the placement. Otherwise RESOURCE_EXHAUSTED, in one sentence that names
-// the storage of the transformer, or the kind of file of a text encoder, with which it would be.
+// the storage of the transformer with which it would be.
 absl::Status CheckMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
                              const FitDevice& device, int64_t available);
 

@@ -242,13 +242,19 @@ MainMemoryNeed MainMemoryOf(const FitNeeds& needs, const MemoryFit& fit, int64_t
     encoders += encoder.bytes;
     largest = std::max(largest, encoder.bytes);
   }
-  const int64_t read = all - encoders + largest;
-  return read <= available ? MainMemoryNeed{.bytes = read, .reads_encoders = true} : MainMemoryNeed{.bytes = all};
+  const int64_t layers = all - encoders;
+  for (const MainMemoryNeed& need : {MainMemoryNeed{.bytes = layers + largest, .reads = EncoderReads::kWhole},
+                                     MainMemoryNeed{.bytes = layers, .reads = EncoderReads::kLayers}}) {
+    if (need.bytes <= available) return need;
+  }
+  return {.bytes = all};
 }
 
 std::string MainMemoryText(const MainMemoryNeed& need) {
-  return absl::StrCat("at most ", ByteText(need.bytes), " of main memory",
-                      need.reads_encoders ? ", because text encoders are read from their files for each prompt" : "");
+  std::string text = absl::StrCat("at most ", ByteText(need.bytes), " of main memory");
+  if (need.reads == EncoderReads::kNone) return text;
+  return absl::StrCat(text, ", because text encoders are read from their files for each prompt",
+                      need.reads == EncoderReads::kLayers ? ", a layer at a time" : "");
 }
 
 std::optional<WeightStorage> StorageInMainMemory(std::span<const ComponentWeights> components, const FitQuery& query,
@@ -271,14 +277,6 @@ absl::Status CheckMainMemory(std::span<const ComponentWeights> components, const
                                   ByteText(available), " are available");
   if (const std::optional<WeightStorage> smaller = StorageInMainMemory(components, query, device, available)) {
     return absl::ResourceExhaustedError(absl::StrCat(text, "; it fits with --weights ", base::EnumName(*smaller)));
-  }
-  FitQuery without = query;
-  without.has_text_encoders = false;
-  const absl::StatusOr<MainMemoryNeed> rest = NeedOf(components, without, device, available);
-  if (rest.ok() && rest->bytes < available) {
-    return absl::ResourceExhaustedError(absl::StrCat(text, "; it fits with text encoders of at most ",
-                                                     ByteText(available - rest->bytes),
-                                                     ", such as files in fp8 or Q4_K (--text-encoder FILE)"));
   }
   return absl::ResourceExhaustedError(absl::StrCat(text, "; use a machine with more"));
 }

@@ -22,8 +22,9 @@ enum class ComponentPlacement {
   kCpu,       // in the first rank's host memory
   kUnloaded,  // read from its files for each use and dropped after it
   kSharded,   // shared out over the devices of all ranks, which use it together
+  kStreamed,  // read from its files a layer at a time for each use
 };
-constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload", "sharded"}; }
+constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload", "sharded", "stream"}; }
 
 // The placements that an autoencoder can have.
 enum class AutoencoderPlacement { kRank0, kCpu, kUnloaded };
@@ -83,8 +84,8 @@ constexpr auto FieldsOf(const Placement*) {
   return std::tuple(
       Field("threads", &P::threads, base::Integer{0, kMaxThreads}, "CPU threads of all ranks together; 0: all"),
       Field("text_encoders", &P::text_encoders,
-            "Where the text encoders are: on the first rank's device, in main memory, read for each use, or shared out "
-            "over all ranks"),
+            "Where the text encoders are: on the first rank's device, in main memory, read for each use, shared out "
+            "over all ranks, or read a layer at a time for each prompt"),
       Field("autoencoder", &P::autoencoder, "Where the autoencoder is, with the first three of these values"),
       Field("stream_blocks", &P::stream_blocks,
             "Read each block of the transformer from its files for every use: for models that do not fit"),

@@ -19,6 +19,7 @@ constexpr char kProcessor[] = "processor";  // the component that prepares pictu
 // products wait there until each is used, so that the device never holds it whole.
 WeightShare ShareOfText(const LoadOptions& options) {
   if (options.text_ranks != nullptr) return {.row_ranks = options.text_ranks};
+  if (options.placement.text_encoders == control::ComponentPlacement::kStreamed) return {.streamed = true};
   if (options.offload != Offloaded::kAll) return {};
   if (options.placement.text_encoders == control::ComponentPlacement::kUnloaded) return {.offloaded = Offloaded::kAll};
   return {.parked = true, .memory = options.waiting_memory};

@@ -12,15 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/machine/machine_memory.h"
 #include "base/macros/status_macros.h"
 #include "control/parameters/placement.h"
+#include "models/loading/deferred_weight.h"
 #include "models/loading/eight_bits.h"
 #include "models/loading/param_table.h"
 #include "models/loading/sharded_weights.h"
+#include "models/loading/streamed_weights.h"
 #include "models/loading/swapped_weights.h"
 #include "models/loading/weight_loader.h"
 #include "models/loading/weight_memory.h"
@@ -72,8 +75,8 @@ class Component {
         products_(products),
         for_training_(for_training),
         quantize_(quantize) {
-    // An unloaded component is in memory only briefly, so it uses the fast device too.
-    share_.pinned = placement != control::ComponentPlacement::kUnloaded;
+    // A component that is read for each use is in memory only briefly, so it uses the fast device too.
+    share_.pinned = !is_transient();
     share_.parked = share_.parked && share_.pinned;
   }
 
@@ -81,7 +84,7 @@ class Component {
   int64_t weight_bytes() const { return bytes_; }  // of the weights in memory
 
   // Loads the weights, or only checks that they fit if they are not to stay in memory.
-  absl::Status Open() { return placement_ == control::ComponentPlacement::kUnloaded ? Check() : Load(); }
+  absl::Status Open() { return is_transient() ? Check() : Load(); }
 
   // Checks that the files hold everything that the whole component needs. Reads no weights.
   absl::Status Check() const {
@@ -114,17 +117,23 @@ class Component {
     return table.products();
   }
 
-  // Calls `use` with the component in memory. If the component is not kept in memory, returns the errors of reading its
-  // files.
+  // Calls `use` with the component in memory, or of one that is streamed with its residency(). If the component is not
+  // kept in memory, returns the errors of reading its files.
   template <class Use>
   auto With(const Use& use) -> absl::StatusOr<decltype(use(std::declval<const Model&>()))> {
     if (model_ == nullptr) {
       if (absl::Status loaded = Load(); !loaded.ok()) return loaded;
     }
+    const absl::Cleanup drop = [this] {
+      if (!held_) Drop();
+    };
     const BroughtPart whole(share_.parked ? residency_.get() : nullptr, WeightResidency::kFrame);
-    auto result = use(static_cast<const Model&>(*model_));
-    if (!held_) Drop();
-    return result;
+    try {
+      return use(static_cast<const Model&>(*model_));
+    } catch (const WeightReadError& error) {
+      if (!share_.streamed) throw;
+      return absl::DataLossError(error.what());
+    }
   }
 
   // While `held` is true, a component that With has loaded stays in memory for the next use.
@@ -144,9 +153,14 @@ class Component {
   std::unique_ptr<Model> Take() { return std::move(model_); }
 
  private:
+  bool is_transient() const {
+    return placement_ == control::ComponentPlacement::kUnloaded || placement_ == control::ComponentPlacement::kStreamed;
+  }
+
   void Drop() {
-    if (placement_ != control::ComponentPlacement::kUnloaded) return;
+    if (!is_transient()) return;
     model_.reset();
+    residency_.reset();
     bytes_ = 0;
   }
 
@@ -169,7 +183,9 @@ class Component {
     const WeightPages pages;
     // Weights that are brought are written to after loading, outside the inference mode in which they may be loaded.
     std::optional<c10::InferenceMode> ordinary;
-    if (share_.row_ranks != nullptr || share_.parked || !share_.waiting.empty()) ordinary.emplace(false);
+    if (share_.row_ranks != nullptr || share_.streamed || share_.parked || !share_.waiting.empty()) {
+      ordinary.emplace(false);
+    }
     ParamTable table(dtype_, device_, share_, FormsFor(*weights));
     if (products_ == control::Products::kFp8) table.QuantizeInputs();
     std::unique_ptr<Model> model = make_(table);
@@ -178,6 +194,12 @@ class Component {
                        ShardedWeights::Load(*weights, table, name_, *share_.row_ranks, folder_.meter().get()));
       bytes_ = sharded->own_bytes();
       residency_ = std::move(sharded);
+      model_ = std::move(model);
+      return absl::OkStatus();
+    }
+    if (share_.streamed) {
+      RETURN_IF_ERROR(CheckWeights(*weights, table, name_));
+      residency_ = std::make_shared<StreamedWeights>(weights, table);
       model_ = std::move(model);
       return absl::OkStatus();
     }

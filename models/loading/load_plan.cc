@@ -160,12 +160,19 @@ struct InMemory {
   int64_t all = 0, transient = 0;
 };
 
-InMemory InMemoryOf(const PackedBytes& sizes, bool streamed, bool sharded, int64_t parts) {
-  if (streamed) {  // the frame is read again together with a block
+// How much of a component is in memory at one time.
+enum class Presence : uint8_t { kPart, kBlocksStreamed, kStreamed, kSharded };
+
+InMemory InMemoryOf(const PackedBytes& sizes, Presence presence, int64_t parts) {
+  if (presence == Presence::kStreamed) {
+    const int64_t all = Sum(sizes.frame, sizes.block);
+    return {.all = all, .transient = all};
+  }
+  if (presence == Presence::kBlocksStreamed) {  // the frame is read again together with a block
     const int64_t transient = Sum(sizes.frame, sizes.block);
     return {.all = Sum(sizes.frame, transient), .transient = transient};
   }
-  if (sharded) {
+  if (presence == Presence::kSharded) {
     const int64_t transient = Sum(sizes.frame, std::max(sizes.frame, Product(2, sizes.block)));
     return {.all = Sum(sizes.rows, transient), .transient = transient};
   }
@@ -213,16 +220,21 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const bool streamed =
         transformer && request.placement.stream_blocks && Sum(component.block_parameters, component.packed.block) > 0;
     const bool sharded = placement == control::ComponentPlacement::kSharded && request.ranks > 1;
+    const bool by_layers = placement == control::ComponentPlacement::kStreamed;
+    const Presence presence = streamed    ? Presence::kBlocksStreamed
+                              : sharded   ? Presence::kSharded
+                              : by_layers ? Presence::kStreamed
+                                          : Presence::kPart;
     const auto [parameters, transient] = InMemoryOf({.all = component.parameters,
                                                      .block = component.block_parameters,
                                                      .frame = component.frame_parameters,
                                                      .rows = component.row_parameters},
-                                                    streamed, sharded, parts);
-    const InMemory packed = InMemoryOf(component.packed, streamed, sharded, parts);
+                                                    presence, parts);
+    const InMemory packed = InMemoryOf(component.packed, presence, parts);
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
-    const bool stays_in_memory = placement != control::ComponentPlacement::kUnloaded;
-    const bool may_wait = component.memory == MemoryKind::kDevice && !streamed && !sharded;
+    const bool stays_in_memory = placement != control::ComponentPlacement::kUnloaded && !by_layers;
+    const bool may_wait = component.memory == MemoryKind::kDevice && presence == Presence::kPart;
     const int64_t element = control::ElementBytes(request.dtype);
     const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
     component.is_parked = may_wait && !transformer && request.offload == Offloaded::kAll && stays_in_memory;
@@ -245,8 +257,9 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
       component.bytes =
           std::max<int64_t>(component.bytes - request.waiting_block_bytes, 0) + request.block_buffer_bytes;
     }
-    // A rank converts its rows of a tensor by the buffer.
-    component.largest_bytes = sharded ? 0 : Product(component.largest_parameters, control::ElementBytes(request.dtype));
+    // Rows and layers are converted by the buffer.
+    component.largest_bytes =
+        sharded || by_layers ? 0 : Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.transient_bytes = placement == control::ComponentPlacement::kUnloaded
                                     ? component.bytes
                                     : Sum(Product(transient, control::ElementBytes(request.dtype)), packed.transient);
@@ -312,9 +325,11 @@ std::vector<Placement> Placements(Placement current, bool on_device) {
 
 // In the host's memory, ranks that share text encoders out take more than one rank that has them.
 std::vector<control::ComponentPlacement> TextPlacements(const LoadRequest& request) {
-  constexpr control::ComponentPlacement kSharded = control::ComponentPlacement::kSharded;
+  constexpr control::ComponentPlacement kSharded = control::ComponentPlacement::kSharded,
+                                        kStreamed = control::ComponentPlacement::kStreamed;
   std::vector<control::ComponentPlacement> placements = Placements(request.placement.text_encoders, request.on_device);
   if (request.on_device && request.ranks > 1 && placements.front() != kSharded) placements.push_back(kSharded);
+  if (placements.front() != kStreamed) placements.push_back(kStreamed);
   return placements;
 }
 
@@ -345,8 +360,11 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
 // Whether `b` makes all the changes to `from` that `a` makes; then `b` is not worth listing if `a` fits.
 bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
   const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
+  // Reading a layer at a time is worth it only where a whole text encoder would not fit.
+  const bool reads = a.placement.text_encoders == control::ComponentPlacement::kUnloaded &&
+                     b.placement.text_encoders == control::ComponentPlacement::kStreamed;
   return control::ElementBytes(b.dtype) <= control::ElementBytes(a.dtype) &&
-         same(from.placement.text_encoders, a.placement.text_encoders, b.placement.text_encoders) &&
+         (reads || same(from.placement.text_encoders, a.placement.text_encoders, b.placement.text_encoders)) &&
          same(from.placement.autoencoder, a.placement.autoencoder, b.placement.autoencoder);
 }
 
@@ -394,8 +412,12 @@ std::string Table(const LoadPlan& plan) {
                                              component.waiting_bytes == component.offloaded_bytes
                                                  ? ""
                                                  : absl::StrCat(", where they take ", GiB(component.waiting_bytes))),
-                          component.transient_bytes == 0                 ? ""
-                          : component.transient_bytes == component.bytes ? " while in use"
+                          component.transient_bytes == 0 ? ""
+                          : component.transient_bytes == component.bytes
+                              ? component.role == control::ComponentRole::kTextEncoder &&
+                                        plan.request.placement.text_encoders == control::ComponentPlacement::kStreamed
+                                    ? " while in use, a layer at a time"
+                                    : " while in use"
                           : component.role == control::ComponentRole::kTextEncoder
                               ? absl::StrCat(", of which ", GiB(component.transient_bytes), " while in use")
                               : ", a block at a time");
@@ -530,9 +552,12 @@ LoadPlan WithWaiting(const LoadPlan& plan, const WaitingWeights& waiting, const 
   LoadPlan waits = Plan(plan.components, request);
   const bool is_short = available.HostShortage(waits) > 0;
   if (!is_short || request.placement.text_encoders != control::ComponentPlacement::kRank0) return waits;
-  request.placement.text_encoders = control::ComponentPlacement::kUnloaded;
-  LoadPlan released = Plan(plan.components, request);
-  return available.HostShortage(released) == 0 ? released : waits;
+  for (const auto placement : {control::ComponentPlacement::kUnloaded, control::ComponentPlacement::kStreamed}) {
+    request.placement.text_encoders = placement;
+    LoadPlan released = Plan(plan.components, request);
+    if (available.HostShortage(released) == 0) return released;
+  }
+  return waits;
 }
 
 absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available) {

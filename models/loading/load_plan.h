@@ -10,7 +10,8 @@
 // and that cache take is not in the plan.
 //
 // Of a text encoder that is shared out over ranks, each loads its rows only. While the encoder runs, it also has the
-// tensors outside the blocks, one block, and the message that brings it or them.
+// tensors outside the blocks, one block, and the message that brings it or them. One that is streamed from its files
+// has only those and one block.
 #pragma once
 
 #include <cstdint>
@@ -110,7 +111,7 @@ struct WaitingWeights {
 };
 
 // Returns the plan for the same folder in which these weights wait. If main memory is too small for text encoders that
-// wait, they are read for each use, provided that this is enough.
+// wait, they are read for each use, whole or else a layer at a time, provided that this is enough.
 LoadPlan WithWaiting(const LoadPlan& plan, const WaitingWeights& waiting, const base::MachineMemory& host);
 
 // Returns OK if the peaks fit into the available memory, to the byte (device memory only if it is known). Otherwise

@@ -286,6 +286,25 @@ TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
   EXPECT_EQ(Component(plan, "transformer").transient_bytes, 0);
 }
 
+TEST(LoadPlan, OfStreamedTextEncodersTheFrameAndABlockCount) {
+  const LoadRequest unloaded = {.dtype = control::Dtype::kFp32,
+                                .placement = {.text_encoders = control::ComponentPlacement::kUnloaded}};
+  LoadRequest streamed = unloaded;
+  streamed.placement.text_encoders = control::ComponentPlacement::kStreamed;
+  for (const bool on_device : {false, true}) {
+    streamed.on_device = on_device;
+    // Nothing of it waits in main memory.
+    streamed.offload = on_device ? Offloaded::kAll : Offloaded::kNone;
+    const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", streamed);
+    const PlannedComponent& encoder = Component(plan, "text_encoder_3");
+    EXPECT_EQ(encoder.bytes, (encoder.frame_parameters + encoder.block_parameters) * 4);
+    EXPECT_LT(encoder.bytes, Component(PlanFor("tests/golden/pipelines/sd35", unloaded), "text_encoder_3").bytes);
+    EXPECT_EQ(encoder.transient_bytes, encoder.bytes);
+    EXPECT_EQ(encoder.waiting_bytes, 0);
+    EXPECT_EQ(encoder.memory, on_device ? MemoryKind::kDevice : MemoryKind::kHost);
+  }
+}
+
 TEST(LoadPlan, UnloadedComponentsAreInMemoryTogetherWhileTrainingEncodes) {
   const LoadPlan plan =
       PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kFp32,
@@ -677,7 +696,8 @@ TEST_F(SparseFluxTest, TextEncodersThatMainMemoryCannotHoldAreReadForEachUse) {
   };
   EXPECT_EQ(placed(64 * kGiB), control::ComponentPlacement::kRank0);
   EXPECT_EQ(placed(31 * kGiB / 2), control::ComponentPlacement::kUnloaded);
-  EXPECT_EQ(placed(8 * kGiB), control::ComponentPlacement::kRank0) << "it would not be enough";
+  EXPECT_EQ(placed(8 * kGiB), control::ComponentPlacement::kStreamed) << "a whole T5 would not fit";
+  EXPECT_EQ(placed(kGiB), control::ComponentPlacement::kRank0) << "it would not be enough";
 }
 
 // Which weights can wait follows from what they are, not from the names of the file.

@@ -77,6 +77,8 @@ struct WeightShare {
   // If not null, the ranks that share every weight out by rows (models/loading/sharded_weights.h): the parameters have
   // memory only while they are brought.
   parallel::Communicator* row_ranks = nullptr;
+  // The weights stay in the files (models/loading/streamed_weights.h): as above.
+  bool streamed = false;
 };
 
 // The part of the gradient that a tensor rank computes for a parameter that is not split over the tensor axis.
@@ -204,7 +206,7 @@ class ParamTable {
         memory_(std::move(share.memory)),
         offloaded_(share.offloaded),
         pinned_(share.pinned),
-        is_brought_(share.row_ranks != nullptr),
+        is_brought_(share.row_ranks != nullptr || share.streamed),
         form_of_(std::move(form_of)) {}
 
   // Sets the forms of products that are added from now on.

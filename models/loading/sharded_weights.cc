@@ -1,6 +1,5 @@
 #include "models/loading/sharded_weights.h"
 
-#include <c10/core/Allocator.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -8,23 +7,11 @@
 
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "models/loading/storage_memory.h"
 #include "models/loading/weight_loader.h"
 
 namespace tessera::models {
 namespace {
-
-// Views that autograd saved share the storage, so they are valid only while it has memory.
-void AllocateStorage(const at::Tensor& values, int64_t bytes) {
-  c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(c10::GetAllocator(values.device().type())->allocate(static_cast<size_t>(bytes)));
-  storage->set_nbytes(static_cast<size_t>(bytes));
-}
-
-void FreeStorage(const at::Tensor& values) {
-  c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, values.device()));
-  storage->set_nbytes(0);
-}
 
 constexpr char kScales[] = ".scales";
 

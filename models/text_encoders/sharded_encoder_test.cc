@@ -1,16 +1,24 @@
-// A text encoder whose weights are shared out over the ranks, each of which gathers a layer at a time, encodes the same
-// bits as an encoder that holds them all.
+// A text encoder whose weights are shared out over the ranks, each of which gathers a layer at a time, or are read from
+// their files a layer at a time, encodes the same bits as an encoder that holds them all.
+#include <c10/core/InferenceMode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
+#include "models/loading/deferred_weight.h"
 #include "models/loading/sharded_weights.h"
+#include "models/loading/streamed_weights.h"
 #include "models/loading/weight_loader.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/weights/model_folder.h"
 #include "tests/support/golden_pipeline.h"
+#include "tests/support/test_folder.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tessera::models {
@@ -18,12 +26,15 @@ namespace {
 
 // A text encoder of a golden model.
 struct OpenedEncoder {
-  OpenedEncoder(const std::string& model, const std::string& component, at::ScalarType dtype) : table(dtype, at::kCPU) {
-    const ModelFolder folder = *ModelFolder::Open(GoldenPipeline(model));
+  OpenedEncoder(const std::string& model, const std::string& component, at::ScalarType dtype, WeightShare share = {})
+      : folder(*ModelFolder::Open(GoldenPipeline(model))),
+        weights(std::make_shared<const WeightFolder>(*folder.Weights(component))),
+        table(dtype, at::kCPU, share, StoredForms(*weights)) {
     base::ConfigReader reader = *folder.Config(component);
     config = *ReadTextEncoder(folder.components().at(component).class_name, reader, folder.HasComponent("processor"));
     encoder = config.make(table);
-    const absl::Status loaded = LoadWeights(*folder.Weights(component), table, component);
+    if (share.streamed) return;
+    const absl::Status loaded = LoadWeights(*weights, table, component);
     TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
   }
 
@@ -51,10 +62,35 @@ struct OpenedEncoder {
                             {.attention = attention, .tensor = one, .world = one});
   }
 
+  ModelFolder folder;
+  std::shared_ptr<const WeightFolder> weights;
   ParamTable table;
   TextEncoderConfig config;
   std::unique_ptr<TextEncoder> encoder;
 };
+
+void ExpectStreamedBits(const std::string& model, const std::string& component) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(dtype);
+    const c10::InferenceMode no_gradients;
+    OpenedEncoder whole(model, component, dtype);
+    whole.table.PackForInference();
+    const EncodedTokens expected = whole.Encode(nullptr);
+    std::optional<c10::InferenceMode> ordinary(std::in_place, false);
+    const OpenedEncoder opened(model, component, dtype, {.streamed = true});
+    StreamedWeights weights(opened.weights, opened.table);
+    ordinary.reset();
+    for (int text = 0; text < 2; ++text) {
+      const EncodedTokens encoded = opened.Encode(&weights);
+      EXPECT_TRUE(at::equal(encoded.hidden, expected.hidden));
+      ASSERT_EQ(encoded.pooled.defined(), expected.pooled.defined());
+      EXPECT_TRUE(!expected.pooled.defined() || at::equal(encoded.pooled, expected.pooled));
+      for (const Param& param : opened.table.params()) {
+        EXPECT_EQ(param.storage.storage().nbytes(), 0) << param.spec.name;
+      }
+    }
+  }
+}
 
 class ShardedEncoderTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
@@ -84,6 +120,32 @@ TEST_P(ShardedEncoderTest, EveryRankEncodesTheBitsOfAnEncoderThatHoldsAllWeights
         }
       });
     }
+  }
+}
+
+TEST_P(ShardedEncoderTest, ALayerAtATimeIsReadFromTheFiles) {
+  const auto [model, component] = GetParam();
+  ExpectStreamedBits(model, component);
+}
+
+// The weights of this one are quantized in its files.
+TEST(StreamedEncoderTest, QuantizedLayersAreReadWithTheirScales) {
+  ExpectStreamedBits(std::filesystem::absolute("tests/golden-files/folders/flux_small_nf4"), "text_encoder_2");
+}
+
+TEST(StreamedEncoderTest, AFileThatIsWrittenToIsNamed) {
+  const TestFolder copy;
+  std::filesystem::copy(GoldenPipeline("flux_dev"), copy / "model", std::filesystem::copy_options::recursive);
+  const at::NoGradGuard no_gradients;
+  const OpenedEncoder opened(copy / "model", "text_encoder_2", at::kFloat, {.streamed = true});
+  StreamedWeights weights(opened.weights, opened.table);
+  opened.Encode(&weights);
+  const std::string path = copy / "model/text_encoder_2/model-00002-of-00002.safetensors";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  EXPECT_THAT([&] { opened.Encode(&weights); },
+              testing::ThrowsMessage<WeightReadError>(testing::HasSubstr("model-00002-of-00002.safetensors")));
+  for (const Param& param : opened.table.params()) {
+    EXPECT_EQ(param.storage.storage().nbytes(), 0) << param.spec.name;
   }
 }
 

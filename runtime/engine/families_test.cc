@@ -216,14 +216,16 @@ TEST_P(FamilyTest, ComponentsThatAreReadForEachUseMakeTheSameImage) {
   DenoiseJob job = Job(Request("a cat", 4), 1, 2);
   Step({&job});
   const at::Tensor expected = *family_->Decode(job.latents.unsqueeze(0), rank_.context);
-  ASSERT_NO_FATAL_FAILURE(Open({.placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
-                                              .autoencoder = control::AutoencoderPlacement::kUnloaded}}));
-  EXPECT_LT(family_->weight_bytes(), all);
-  const int64_t kept = family_->weight_bytes();
-  DenoiseJob again = Job(Request("a cat", 4), 1, 2);
-  Step({&again});
-  EXPECT_TRUE(at::equal(*family_->Decode(again.latents.unsqueeze(0), rank_.context), expected));
-  EXPECT_EQ(family_->weight_bytes(), kept);
+  for (const auto text_encoders : {control::ComponentPlacement::kUnloaded, control::ComponentPlacement::kStreamed}) {
+    ASSERT_NO_FATAL_FAILURE(
+        Open({.placement = {.text_encoders = text_encoders, .autoencoder = control::AutoencoderPlacement::kUnloaded}}));
+    EXPECT_LT(family_->weight_bytes(), all);
+    const int64_t kept = family_->weight_bytes();
+    DenoiseJob again = Job(Request("a cat", 4), 1, 2);
+    Step({&again});
+    EXPECT_TRUE(at::equal(*family_->Decode(again.latents.unsqueeze(0), rank_.context), expected));
+    EXPECT_EQ(family_->weight_bytes(), kept);
+  }
 }
 
 TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {

@@ -85,6 +85,13 @@ std::optional<control::WeightStorage> SmallerStorage(const models::FamilyDescrip
   return control::SmallerStorage(description.weights, query, device);
 }
 
+// Returns how text encoders are read for each prompt because main memory cannot hold them.
+control::EncoderReads ReadsOf(control::ComponentPlacement requested, control::ComponentPlacement chosen) {
+  if (chosen == requested) return control::EncoderReads::kNone;
+  return chosen == control::ComponentPlacement::kStreamed ? control::EncoderReads::kLayers
+                                                          : control::EncoderReads::kWhole;
+}
+
 // Training encodes everything before its first step and keeps the encoders only for that time.
 void ReleaseEncoders(control::Placement& placement) {
   if (placement.text_encoders == control::ComponentPlacement::kRank0) {
@@ -240,10 +247,10 @@ ModelLoader::FittedModel ModelLoader::ChooseWaiting(const models::LoadPlan& plan
     chosen.pageable_bytes_per_second = rates.pageable_bytes_second;
     control::PredictTimes(device, query.step_flops, chosen.fit);
   }
-  const bool reads_encoders = chosen.plan.request.placement.text_encoders != plan.request.placement.text_encoders;
-  std::string text = absl::StrCat("memory: ", control::FitText(chosen.fit), "; ",
-                                  control::MainMemoryText({.bytes = control::kProgramBytes + chosen.plan.host.peak,
-                                                           .reads_encoders = reads_encoders}));
+  const control::MainMemoryNeed main = {
+      .bytes = control::kProgramBytes + chosen.plan.host.peak,
+      .reads = ReadsOf(plan.request.placement.text_encoders, chosen.plan.request.placement.text_encoders)};
+  std::string text = absl::StrCat("memory: ", control::FitText(chosen.fit), "; ", control::MainMemoryText(main));
   if (chosen.fit.step_seconds() > kSlowStepSeconds) {
     const std::optional<control::WeightStorage> faster = SmallerStorage(description, query, device);
     if (faster) absl::StrAppend(&text, "; --weights ", base::EnumName(*faster), " is faster");
@@ -331,8 +338,10 @@ absl::Status ModelLoader::Check(const control::LoadParameters& parameters) const
   if (parameters.placement.products != control::Products::kPlain) {
     return absl::InvalidArgumentError("products must be plain for training");
   }
-  if (parameters.placement.text_encoders == control::ComponentPlacement::kSharded) {
-    return absl::InvalidArgumentError("text_encoders is sharded; for training it must be rank0, cpu or unload");
+  for (const auto placement : {control::ComponentPlacement::kSharded, control::ComponentPlacement::kStreamed}) {
+    if (parameters.placement.text_encoders != placement) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("text_encoders is ", base::EnumName(placement), "; for training it must be rank0, cpu or unload"));
   }
   if (parameters.placement.offload == control::Offload::kAlways) {
     return absl::InvalidArgumentError("offload is always; it must be auto or never for training");

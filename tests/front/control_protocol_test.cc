@@ -154,7 +154,7 @@ TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativ
 TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
   for (const control::ComponentPlacement placement :
        {control::ComponentPlacement::kRank0, control::ComponentPlacement::kCpu, control::ComponentPlacement::kUnloaded,
-        control::ComponentPlacement::kSharded}) {
+        control::ComponentPlacement::kSharded, control::ComponentPlacement::kStreamed}) {
     ASSERT_TRUE(
         client_
             ->Call(control::LoadModel{.parameters = {.model = "m",

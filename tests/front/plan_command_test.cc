@@ -67,7 +67,7 @@ TEST_F(PlanCommandTest, OneDeviceIsPlannedAtThreeRatesOfMainMemory) {
   EXPECT_EQ(at[0].at("blocks"), 10);
   // Nothing waits, so only the programs are in main memory.
   EXPECT_EQ(at[0].at("main_memory_bytes"), int64_t{1} << 30);
-  EXPECT_EQ(at[0].at("reads_encoders"), false);
+  EXPECT_EQ(at[0].at("reads_encoders"), "no");
   const Result small = Plan({"--gpus", "1", "--link", "pcie", "--main-memory", "1MiB"});
   EXPECT_EQ(small.exit_code, 2) << small.errors;
   EXPECT_THAT(small.errors, HasSubstr("main-memory"));

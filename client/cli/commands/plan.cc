@@ -86,7 +86,7 @@ json::object FitJson(const server::LinkFit& at) {
           {"memory_bytes", at.fit.peak_bytes},
           {"waiting_bytes", at.fit.waiting_bytes},
           {"main_memory_bytes", at.main.bytes},
-          {"reads_encoders", at.main.reads_encoders},
+          {"reads_encoders", base::EnumName(at.main.reads)},
           {"waiting_blocks", at.fit.blocks.size()},
           {"blocks", at.fit.num_blocks},
           {"copied_bytes_per_step", at.fit.transfer_bytes}};

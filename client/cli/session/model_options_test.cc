@@ -50,8 +50,8 @@ TEST(ModelOptionsTest, HandsPlacementsAndTheSizeOfTheCacheOn) {
 TEST(ModelOptionsTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
   EXPECT_THAT(
       ErrorOf(Typing(&control::Placement::text_encoders, "unloaded")),
-      AllOf(HasSubstr(
-                "placement of the text encoders 'unloaded' is unknown; valid values are rank0, cpu, unload, sharded"),
+      AllOf(HasSubstr("placement of the text encoders 'unloaded' is unknown; valid values are rank0, cpu, unload, "
+                      "sharded, stream"),
             HasSubstr("did you mean 'unload'?")));
   for (const char* typed : {"gpu", "sharded"}) {
     EXPECT_THAT(ErrorOf(Typing(&control::Placement::autoencoder, typed)),
@@ -62,7 +62,7 @@ TEST(ModelOptionsTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
 }
 
 TEST(ModelOptionsTest, GivesEveryPlacementTheNameThatRequestsUse) {
-  for (const char* name : {"rank0", "cpu", "unload", "sharded"}) {
+  for (const char* name : {"rank0", "cpu", "unload", "sharded", "stream"}) {
     const ModelOptions options = Typing(&control::Placement::text_encoders, name);
     EXPECT_EQ(base::EnumName(RequestedLoad(options, "model")->placement.text_encoders), name);
   }
