@@ -112,7 +112,7 @@ if ((long)); then
   done
   every_seed
   [[ $preset != release ]] || TESSERA_LONG=1 stage "Steps, layouts and training of full-size models on fake cards, and a real memory limit" \
-    ctest --preset "$preset" -R '^(fake_cuda_(layout|step)_budgets_test|first_card_on_fake_cuda|memory_limit_test)$'
+    ctest --preset "$preset" -R '^(fake_cuda_((layout|step)_budgets|serve|train_cards)_test|first_card_on_fake_cuda|(memory_limit|cpu_memory)_test)$'
   [[ $preset != release ]] || TESSERA_RENDEZVOUS=1 stage "Every layout where a send waits for its receiver" \
     ctest --preset "$preset" -j "$jobs" -R '^(layouts|pipefusion|gradient_layouts)_test$'
   gradients="build/$preset/runtime/training/training_test"

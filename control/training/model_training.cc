@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "control/model/block_name.h"
+#include "control/model/group_share.h"
+#include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "control/parameters/placement.h"
 #include "control/pictures/reference_size.h"
@@ -26,9 +28,9 @@ double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 
 // The bytes of a weight of the transformer in training, as the mean of all: matrices that are quantized in their file
 // stay so under an adapter.
 double WeightBytesOf(const TrainConfig& config, const ModelDescription& model) {
-  if (config.train.quantize) return 1;
   const double plain = ElementBytesOf(config.train.dtype);
   if (config.network.type != NetworkType::kLora) return plain;
+  const WeightStorage storage = config.train.quantize ? WeightStorage::kInt8 : WeightStorage::kStored;
   WeightSize all;
   for (const ComponentWeights& component : model.weights) {
     if (component.role != ComponentRole::kTransformer) continue;
@@ -36,9 +38,8 @@ double WeightBytesOf(const TrainConfig& config, const ModelDescription& model) {
     all += component.modulations;
     for (const WeightSize& block : component.blocks) all += block;
   }
-  if (all.elements == 0) return plain;
-  return static_cast<double>(BytesOf(all, WeightStorage::kStored, static_cast<int64_t>(plain))) /
-         static_cast<double>(all.elements);
+  if (all.elements == 0) return config.train.quantize ? 1 : plain;
+  return static_cast<double>(BytesOf(all, storage, static_cast<int64_t>(plain))) / static_cast<double>(all.elements);
 }
 
 double TransformerParameters(const ModelDescription& model) {
@@ -162,6 +163,27 @@ double ActivationBytes(const TrainConfig& config, const ModelDescription& model,
   const double blocks = LargestStageOf(config, model).block_inputs;
   if (!config.train.gradient_checkpointing) return blocks * block;
   return blocks * numbers * element / (parallelism.sequence_parallel ? tensor : 1) + block;
+}
+
+// Bytes on the device while samples are encoded: of text encoders, autoencoder and what they compute.
+struct EncoderBytes {
+  int64_t whole = 0;    // with all of them on the device
+  int64_t waiting = 0;  // the products of text encoders wait in main memory
+};
+
+EncoderBytes EncoderBytesOf(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample) {
+  constexpr int64_t kLeastComputed = int64_t{128} << 20;
+  const auto element = static_cast<int64_t>(ElementBytesOf(config.train.dtype));
+  const FitNeeds needs = NeedsOf(model.weights, {.element_bytes = element});
+  const ImageWork picture{.size = {.height = sample.bucket.height, .width = sample.bucket.width}};
+  const double codec = DecodeBytes(model.cost, picture, {.element_bytes = element});
+  const int64_t computed = std::max(kLeastComputed, static_cast<int64_t>(codec));
+  EncoderBytes bytes{.whole = needs.autoencoder.bytes + computed, .waiting = needs.autoencoder.bytes + computed};
+  for (const FitNeeds::Component& encoder : needs.text_encoders) {
+    bytes.whole += encoder.bytes;
+    bytes.waiting += encoder.in_use;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -321,6 +343,10 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
       shards_weights && !is_lora ? trained * master / data + block * (element + master) : trained * master);
   memory.optimizer = static_cast<uint64_t>(trained * master * states / state_share);
   memory.activations = static_cast<uint64_t>(ActivationBytes(config, model, sample));
+  const EncoderBytes encoders = EncoderBytesOf(config, model, sample);
+  const uint64_t others = memory.total() - memory.activations;
+  memory.encoding = others + static_cast<uint64_t>(encoders.whole);
+  memory.encoding_waiting = others + static_cast<uint64_t>(encoders.waiting);
   return memory;
 }
 

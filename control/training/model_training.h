@@ -74,7 +74,11 @@ struct TrainingMemory {
   uint64_t gradients = 0;    // fp32
   uint64_t optimizer = 0;    // fp32 master weights, both moments, the moving average
   uint64_t activations = 0;  // activations saved for the gradients
+  // Before the first step, while samples are encoded: all of the above except activations, with text encoders and
+  // autoencoder on the device, or with products of text encoders that wait in main memory because they would not fit.
+  uint64_t encoding = 0, encoding_waiting = 0;
 
+  // In a step.
   uint64_t total() const { return weights + adapter + gradients + optimizer + activations; }
 };
 
@@ -83,9 +87,8 @@ struct TrainingMemory {
 // rank holds its share of all weights and one gathered block; blocks in host memory count as SwappedParametersOf says.
 // In a 16-bit run, a block keeps 34 bytes per token and feature if attention keeps no scores; tensor ranks shard 24 of
 // them, or all 34 in the sequence-parallel form (Korthikanti et al., "Reducing activation recomputation in large
-// transformer models", 2022). With recomputation, one block's activations and the inputs of all blocks are kept. Text
-// encoders and the autoencoder are not included: they are needed only until everything is cached. Unknown shapes count
-// as zero.
+// transformer models", 2022). With recomputation, one block's activations and the inputs of all blocks are kept.
+// Unknown shapes count as zero.
 TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample);
 
 }  // namespace tessera::control

@@ -28,14 +28,15 @@ inline void AddZImageLayer(SparseWeights& weights, const std::string& layer, boo
   if (modulated) weights.AddLinear(layer + "adaLN_modulation.0", 4 * kWidth, kModulation);
 }
 
-inline SparseWeights ZImageTransformer() {
+// `text` is the width of its text encoder.
+inline SparseWeights ZImageTransformer(int64_t text) {
   constexpr int64_t kWidth = 3840, kModulation = 256, kPatch = 64;
   SparseWeights weights;
   weights.AddLinear("all_x_embedder.2-1", kWidth, kPatch);
   weights.Add("x_pad_token", {1, kWidth});
   weights.Add("cap_pad_token", {1, kWidth});
-  weights.Add("cap_embedder.0.weight", {kGoldenQwen3});
-  weights.AddLinear("cap_embedder.1", kWidth, kGoldenQwen3);
+  weights.Add("cap_embedder.0.weight", {text});
+  weights.AddLinear("cap_embedder.1", kWidth, text);
   weights.AddLinear("t_embedder.mlp.0", 1024, 256);
   weights.AddLinear("t_embedder.mlp.2", kModulation, 1024);
   weights.AddLinear("all_final_layer.2-1.adaLN_modulation.1", kWidth, kModulation);
@@ -155,16 +156,25 @@ inline SparseWeights QwenImageTransformer() {
   return weights;
 }
 
-inline void WriteFullSizeZImage(const TestFolder& folder) {
-  WriteFullSize(folder, "z_image_turbo", "z_image_turbo", ZImageTransformer(),
+inline void WriteZImage(const TestFolder& folder, int64_t text) {
+  WriteFullSize(folder, "z_image_turbo", "z_image_turbo", ZImageTransformer(text),
                 {{"dim", 3840},
                  {"n_heads", 30},
                  {"n_kv_heads", 30},
                  {"n_layers", 30},
                  {"n_refiner_layers", 2},
+                 {"cap_feat_dim", text},
                  {"axes_dims", {32, 48, 48}},
                  {"axes_lens", {1536, 512, 512}}},
                 "golden-newer");
+}
+
+inline void WriteFullSizeZImage(const TestFolder& folder) { WriteZImage(folder, kGoldenQwen3); }
+
+// With its text encoder, Qwen3-4B.
+inline void WriteWholeZImage(const TestFolder& folder) {
+  WriteZImage(folder, 2560);
+  ReplaceByQwen3(folder, "z_image_turbo/text_encoder", 36, 2560, 9728);
 }
 
 // `text` is the width of three states of the text encoder.
@@ -183,6 +193,19 @@ inline void WriteFullSizeKlein(const TestFolder& folder, int64_t text = kGoldenK
 inline void WriteWholeKlein(const TestFolder& folder) {
   WriteFullSizeKlein(folder, 3 * 2560);
   ReplaceByQwen3(folder, "flux2_klein/text_encoder", 36, 2560, 9728);
+}
+
+// The base of FLUX.2 klein 9B with its text encoder, Qwen3-8B.
+inline void WriteWholeKlein9B(const TestFolder& folder) {
+  WriteFullSize(folder, "flux2_klein_9b", "flux2_klein_base", Flux2Transformer(32, 8, 24, 3 * 4096, /*guidance=*/false),
+                {{"attention_head_dim", 128},
+                 {"num_attention_heads", 32},
+                 {"num_layers", 8},
+                 {"num_single_layers", 24},
+                 {"joint_attention_dim", 3 * 4096},
+                 {"axes_dims_rope", {32, 32, 32, 32}}},
+                "golden-newer");
+  ReplaceByQwen3(folder, "flux2_klein_9b/text_encoder", 36, 4096, 12288);
 }
 
 inline void WriteFullSizeDev(const TestFolder& folder) {

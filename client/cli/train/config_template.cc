@@ -88,7 +88,8 @@ std::string MemoryText(const TemplateFacts& facts) {
     if (bytes > 0) parts.push_back(absl::StrCat(base::ByteText(bytes), " of ", what));
   }
   return absl::StrCat("Predicted memory of a rank: ", base::ByteText(memory.total()), " (", absl::StrJoin(parts, ", "),
-                      "), plus text encoders and autoencoder until everything is cached.");
+                      "), and ", base::ByteText(memory.encoding), " until everything is encoded (",
+                      base::ByteText(memory.encoding_waiting), " if text encoders wait in main memory).");
 }
 
 void Head(const TemplateFacts& facts, Lines& lines) {

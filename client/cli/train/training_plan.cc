@@ -99,6 +99,8 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
                    {"gradient_bytes", memory.gradients},
                    {"optimizer_bytes", memory.optimizer},
                    {"activation_bytes", memory.activations},
+                   {"encoding_bytes", memory.encoding},
+                   {"encoding_bytes_waiting", memory.encoding_waiting},
                    {"sequence_parallel_saves_bytes", plan.sequence_parallel_saves}});
     return;
   }
@@ -130,6 +132,8 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
       "optimizer %.2f, activations %.2f\n",
       Gib(memory.total()), control::BucketText(plan.largest.bucket).c_str(), Gib(memory.weights), Gib(memory.adapter),
       Gib(memory.gradients), Gib(memory.optimizer), Gib(memory.activations));
+  std::printf("encoding       %.2f GiB before the first step, %.2f GiB if text encoders wait in main memory\n",
+              Gib(memory.encoding), Gib(memory.encoding_waiting));
   if (plan.sequence_parallel_saves > 0) {
     std::printf("activations    parallelism.sequence_parallel %s %.2f GiB of them\n",
                 config.parallelism.sequence_parallel ? "saves" : "would save", Gib(plan.sequence_parallel_saves));
