@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "control/model/block_name.h"
 #include "control/model/group_share.h"
-#include "control/model/memory_fit.h"
 #include "control/model/model_description.h"
 #include "control/parameters/placement.h"
 #include "control/pictures/reference_size.h"
@@ -21,7 +19,10 @@ namespace {
 constexpr char kTransformer[] = "transformer";
 constexpr double kBlockBytes = 34;   // per token and feature, at two bytes a number
 constexpr double kSharedBytes = 24;  // the part of it that tensor ranks shard
-constexpr size_t kSwapBuffers = 2;   // blocks in device buffers: the one in use and the next
+// A block that is computed again holds its gradients as well: so many times what it holds in a step that makes images
+// (ModelCost::values_per_token), as measured for Z-Image, FLUX.2 and Qwen-Image (docs/performance.md).
+constexpr double kLiveInBackward = 3.2;
+constexpr size_t kSwapBuffers = 2;  // blocks in device buffers: the one in use and the next
 
 double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 : dtype == TrainDtype::kFp32 ? 4 : 8; }
 
@@ -74,20 +75,21 @@ struct BlockSizes {
   double sum() const { return others + Of(0, static_cast<int64_t>(blocks.size())); }
 };
 
-// Sizes by the blocks' matrices, which are nearly all of their parameters. If these are unknown, a block with separate
-// weights for text and image counts as two.
+// A block that waits takes its modulations with it. If the sizes are unknown, a block with separate weights for text
+// and image counts as two.
 BlockSizes BlockSizesOf(const ModelDescription& model) {
-  BlockSizes sizes{.blocks = {}, .others = TransformerParameters(model)};
-  std::string last;
-  for (const MatrixProduct& product : model.products) {
-    const std::string block = product.component == kTransformer ? BlockName(product.name) : "";
-    if (block.empty()) continue;
-    if (block != std::exchange(last, block)) sizes.blocks.push_back(0);
-    sizes.blocks.back() += static_cast<double>(product.out) * static_cast<double>(product.in);
-  }
   const std::vector<parallel::BlockExchange>& blocks = model.transformer.exchange.blocks;
-  sizes.others -= sizes.Of(0, static_cast<int64_t>(sizes.blocks.size()));
-  if (sizes.blocks.size() == blocks.size() && sizes.others >= 0) return sizes;
+  BlockSizes sizes{.blocks = {}, .others = TransformerParameters(model)};
+  for (const ComponentWeights& component : model.weights) {
+    if (component.role != ComponentRole::kTransformer || component.blocks.size() != blocks.size()) continue;
+    const double modulation =
+        static_cast<double>(component.modulations.elements) / static_cast<double>(component.blocks.size());
+    for (const WeightSize& block : component.blocks) {
+      sizes.blocks.push_back(static_cast<double>(block.elements) + modulation);
+    }
+    sizes.others -= sizes.Of(0, static_cast<int64_t>(sizes.blocks.size()));
+    if (sizes.others >= 0) return sizes;
+  }
   sizes = {};
   for (const parallel::BlockExchange& block : blocks) {
     sizes.blocks.push_back(block.kind == parallel::BlockKind::kJoint ? 2 : 1);
@@ -162,26 +164,37 @@ double ActivationBytes(const TrainConfig& config, const ModelDescription& model,
   const double block = numbers * element / 2 * (own + kSharedBytes / tensor);
   const double blocks = LargestStageOf(config, model).block_inputs;
   if (!config.train.gradient_checkpointing) return blocks * block;
-  return blocks * numbers * element / (parallelism.sequence_parallel ? tensor : 1) + block;
+  const double live = kLiveInBackward * model.cost.values_per_token / static_cast<double>(shape.exchange.width);
+  return blocks * numbers * element / (parallelism.sequence_parallel ? tensor : 1) +
+         block * std::max(1.0, 2 * live / kBlockBytes);
 }
 
 // Bytes on the device while samples are encoded: of text encoders, autoencoder and what they compute.
 struct EncoderBytes {
-  int64_t whole = 0;    // with all of them on the device
-  int64_t waiting = 0;  // the products of text encoders wait in main memory
+  int64_t whole = 0;  // with all of them on the device
+  // The products of text encoders wait in main memory, and each is on the device while it is used. The largest is about
+  // half of a block.
+  int64_t waiting = 0;
 };
 
 EncoderBytes EncoderBytesOf(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample) {
   constexpr int64_t kLeastComputed = int64_t{128} << 20;
   const auto element = static_cast<int64_t>(ElementBytesOf(config.train.dtype));
-  const FitNeeds needs = NeedsOf(model.weights, {.element_bytes = element});
   const ImageWork picture{.size = {.height = sample.bucket.height, .width = sample.bucket.width}};
   const double codec = DecodeBytes(model.cost, picture, {.element_bytes = element});
   const int64_t computed = std::max(kLeastComputed, static_cast<int64_t>(codec));
-  EncoderBytes bytes{.whole = needs.autoencoder.bytes + computed, .waiting = needs.autoencoder.bytes + computed};
-  for (const FitNeeds::Component& encoder : needs.text_encoders) {
-    bytes.whole += encoder.bytes;
-    bytes.waiting += encoder.in_use;
+  EncoderBytes bytes{.whole = computed, .waiting = computed};
+  for (const ComponentWeights& component : model.weights) {
+    if (component.role == ComponentRole::kTransformer) continue;
+    int64_t blocks = 0, largest = 0;
+    for (const WeightSize& block : component.blocks) {
+      const int64_t size = BytesOf(block, WeightStorage::kStored, element);
+      blocks += size;
+      largest = std::max(largest, size);
+    }
+    const int64_t frame = BytesOf(component.frame, WeightStorage::kStored, element);
+    bytes.whole += frame + blocks;
+    bytes.waiting += frame + (component.role == ComponentRole::kTextEncoder ? largest / 2 : blocks);
   }
   return bytes;
 }

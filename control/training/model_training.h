@@ -87,7 +87,8 @@ struct TrainingMemory {
 // rank holds its share of all weights and one gathered block; blocks in host memory count as SwappedParametersOf says.
 // In a 16-bit run, a block keeps 34 bytes per token and feature if attention keeps no scores; tensor ranks shard 24 of
 // them, or all 34 in the sequence-parallel form (Korthikanti et al., "Reducing activation recomputation in large
-// transformer models", 2022). With recomputation, one block's activations and the inputs of all blocks are kept.
+// transformer models", 2022). With recomputation, the inputs of all blocks are kept, and one block's activations with
+// their gradients.
 // Unknown shapes count as zero.
 TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const LargestSample& sample);
 

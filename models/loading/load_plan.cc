@@ -360,11 +360,8 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
 // Whether `b` makes all the changes to `from` that `a` makes; then `b` is not worth listing if `a` fits.
 bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
   const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
-  // Reading a layer at a time is worth it only where a whole text encoder would not fit.
-  const bool reads = a.placement.text_encoders == control::ComponentPlacement::kUnloaded &&
-                     b.placement.text_encoders == control::ComponentPlacement::kStreamed;
   return control::ElementBytes(b.dtype) <= control::ElementBytes(a.dtype) &&
-         (reads || same(from.placement.text_encoders, a.placement.text_encoders, b.placement.text_encoders)) &&
+         same(from.placement.text_encoders, a.placement.text_encoders, b.placement.text_encoders) &&
          same(from.placement.autoencoder, a.placement.autoencoder, b.placement.autoencoder);
 }
 
@@ -438,13 +435,21 @@ std::string Table(const LoadPlan& plan) {
 std::string Advice(const LoadPlan& plan, const Available& available) {
   const std::vector<LoadPlan> alternatives = Alternatives(plan);
   std::vector<LoadPlan> fitting;
-  for (const LoadPlan& alternative : alternatives) {
-    if (available.Shortage(alternative) > 0) continue;
-    const bool included = std::any_of(fitting.begin(), fitting.end(), [&](const LoadPlan& smaller) {
-      return Includes(plan.request, smaller.request, alternative.request);
-    });
-    if (!included) fitting.push_back(alternative);
-  }
+  const auto add = [&](bool streams) {
+    for (const LoadPlan& alternative : alternatives) {
+      const auto placement = alternative.request.placement.text_encoders;
+      const bool changes = placement != plan.request.placement.text_encoders;
+      if ((changes && placement == control::ComponentPlacement::kStreamed) != streams) continue;
+      if (available.Shortage(alternative) > 0) continue;
+      const bool included = std::any_of(fitting.begin(), fitting.end(), [&](const LoadPlan& smaller) {
+        return Includes(plan.request, smaller.request, alternative.request);
+      });
+      if (!included) fitting.push_back(alternative);
+    }
+  };
+  add(/*streams=*/false);
+  // Every prompt then waits for the files.
+  if (fitting.empty()) add(/*streams=*/true);
   std::string advice;
   for (const LoadPlan& alternative : fitting) {
     absl::StrAppend(&advice, advice.empty() ? "\nit fits with" : "\nor with", " ",

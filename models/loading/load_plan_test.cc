@@ -373,6 +373,8 @@ constexpr int64_t kAllBytes = kTransformerBytes + kT5Bytes + kClipBytes + kVaeBy
 // Bytes of the largest tensors.
 constexpr int64_t kModulation = int64_t{6} * 3072 * 3072 * 2, kT5Embedding = int64_t{32128} * 4096 * 2,
                   kConvolution = int64_t{512} * 512 * 9 * 2;
+// Of T5's first layer, which has the biases of the positions.
+constexpr int64_t kT5Block = (int64_t{4} * 4096 * 4096 + 3 * 4096 * 10240 + 2 * 4096 + 32 * 64) * 2;
 
 class SparseFluxTest : public testing::Test {
  protected:
@@ -499,9 +501,13 @@ TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --autoencoder unload"));
   const int64_t both_unloaded = encoders_unloaded - kVaeBytes;
   EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --autoencoder unload"));
+  // A text encoder a layer at a time, where a whole one does not fit.
+  EXPECT_THAT(Advised(Check(plan, both_unloaded - 1)), ElementsAre("--text-encoders stream"));
+  const int64_t streamed = kTransformerBytes + kT5Embedding + 4096 * 2 + kT5Block + 64 * kMiB;
+  EXPECT_THAT(Advised(Check(plan, streamed)), ElementsAre("--text-encoders stream --autoencoder unload"));
   EXPECT_THAT(
-      Advised(Check(plan, both_unloaded - 1)),
-      ElementsAre(HasSubstr("--text-encoders unload --autoencoder unload --stream-blocks, which reads every block")));
+      Advised(Check(plan, streamed - 1)),
+      ElementsAre(HasSubstr("--text-encoders stream --autoencoder unload --stream-blocks, which reads every block")));
 }
 
 TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
@@ -552,18 +558,18 @@ TEST_F(SparseFluxTest, RanksShareTheEncodersWhereOneOfThemHasNoRoomForThose) {
 
 TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 22 * kGiB).message());
-  // (11901408320 + 4762310656 + 131596288) * 2 bytes + 64 MiB
+  // (11901408320 + 131596288 + 192946176) * 2 bytes + 64 MiB, with T5's embeddings and one of its blocks
   EXPECT_THAT(message,
-              HasSubstr("\nno choice of --dtype, --text-encoders and --autoencoder is enough: 31.35 GiB of main memory "
-                        "are needed at least, with --text-encoders unload --autoencoder unload --dtype bf16"));
+              HasSubstr("\nno choice of --dtype, --text-encoders and --autoencoder is enough: 22.84 GiB of main memory "
+                        "are needed at least, with --text-encoders stream --autoencoder unload --dtype bf16"));
 }
 
 TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
-                              .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
+                              .placement = {.text_encoders = control::ComponentPlacement::kStreamed,
                                             .autoencoder = control::AutoencoderPlacement::kUnloaded}});
   EXPECT_THAT(std::string(Check(plan, 22 * kGiB).message()),
-              HasSubstr("is enough: 31.35 GiB of main memory are needed at least\n"));
+              HasSubstr("is enough: 22.84 GiB of main memory are needed at least\n"));
 }
 
 TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
@@ -594,7 +600,6 @@ constexpr int64_t kClipMatrices = int64_t{12} * (4 * 768 * 768 + 2 * 768 * 3072)
 constexpr int64_t WithChunk(int64_t bytes) { return bytes + 257 * kMiB; }
 // Of T5 while it runs, the table and the norm outside its layers and two layers, of which the first has the biases of
 // the positions; of CLIP, both tables, the last norm and two layers.
-constexpr int64_t kT5Block = (int64_t{4} * 4096 * 4096 + 3 * 4096 * 10240 + 2 * 4096 + 32 * 64) * 2;
 constexpr int64_t kT5InUse = (int64_t{32128} * 4096 + 4096) * 2 + 2 * kT5Block;
 // An image of 1024²: the decoder needs 384 values per pixel, which is more than a step needs.
 constexpr int64_t kRun = int64_t{1024} * 1024 * 384 * 2;
@@ -739,7 +744,7 @@ TEST(LoadPlan, AModulationIsKnownByItsName) {
 TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 12 * kGiB).message());
   EXPECT_THAT(message,
-              HasSubstr("\nit fits with --text-encoders unload --autoencoder unload --dtype bf16 --stream-blocks, "
+              HasSubstr("\nit fits with --text-encoders stream --autoencoder unload --dtype bf16 --stream-blocks, "
                         "which reads every block from its file at every step: "));
   EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), 32 * kGiB).message()),
               Not(HasSubstr("--stream-blocks")));

@@ -130,7 +130,13 @@ TEST_P(ShardedEncoderTest, ALayerAtATimeIsReadFromTheFiles) {
 
 // The weights of this one are quantized in its files.
 TEST(StreamedEncoderTest, QuantizedLayersAreReadWithTheirScales) {
-  ExpectStreamedBits(std::filesystem::absolute("tests/golden-files/folders/flux_small_nf4"), "text_encoder_2");
+  const TestFolder folder;
+  constexpr auto kRecursive = std::filesystem::copy_options::recursive;
+  std::filesystem::copy(GoldenPipeline("flux_dev"), folder / "model", kRecursive);
+  std::filesystem::remove_all(folder / "model/text_encoder_2");
+  std::filesystem::copy("tests/golden-files/folders/flux_small_nf4/text_encoder_2", folder / "model/text_encoder_2",
+                        kRecursive);
+  ExpectStreamedBits(folder / "model", "text_encoder_2");
 }
 
 TEST(StreamedEncoderTest, AFileThatIsWrittenToIsNamed) {

@@ -202,6 +202,7 @@ inline void WriteWholeKlein9B(const TestFolder& folder) {
                  {"num_attention_heads", 32},
                  {"num_layers", 8},
                  {"num_single_layers", 24},
+                 {"mlp_ratio", 3.0},
                  {"joint_attention_dim", 3 * 4096},
                  {"axes_dims_rope", {32, 32, 32, 32}}},
                 "golden-newer");

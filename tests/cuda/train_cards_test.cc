@@ -134,11 +134,11 @@ void WritePixart(const TestFolder& folder) { WritePixartSigmaWithT5(folder, 4); 
 
 INSTANTIATE_TEST_SUITE_P(Cards, TrainedCardTest,
                          testing::Values(TrainedCard{"pixart_sigma", WritePixart, "pixart_sigma", 512, 3,
-                                                     "  blocks_to_swap: 14\n", false},
+                                                     "  blocks_to_swap: 4\n", false},
                                          TrainedCard{"z_image_12", WriteWholeZImage, "z_image_turbo", 768, 12,
                                                      "  break_distillation: true\n  blocks_to_swap: 15\n", true},
                                          TrainedCard{"klein_9b_24", WriteWholeKlein9B, "flux2_klein_9b", 1024, 24,
-                                                     "  blocks_to_swap: 8\n", true},
+                                                     "  blocks_to_swap: 4\n", true},
                                          TrainedCard{"qwen_image_24", WriteFullSizeQwenImage, "qwen_image", 1024, 24,
                                                      "  quantize: true\n  blocks_to_swap: 10\n", true}),
                          [](const auto& info) { return info.param.name; });
