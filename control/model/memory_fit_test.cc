@@ -394,7 +394,7 @@ TEST(MainMemoryTest, ARefusalNamesWhatWouldFit) {
   };
   const Published flux = PublishedModel("flux");
   EXPECT_TRUE(check(flux, kStored, 12, 32).ok()) << check(flux, kStored, 12, 32);
-  const absl::Status blocks = check(flux, kStored, 8, 24);
+  const absl::Status blocks = check(flux, kStored, 8, 16);
   EXPECT_EQ(blocks.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(blocks.message()), HasSubstr("are available; it fits with --weights fp8"));
   Published dev = PublishedModel("flux2_dev");

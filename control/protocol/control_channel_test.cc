@@ -202,7 +202,7 @@ TEST_F(ControlChannelTest, RefusesAPlacementThatDoesNotExistAndACacheWithoutBoun
   Session session(socket_path());
   using Change = void (*)(LoadParameters&);
   for (const Change change : std::initializer_list<Change>{
-           [](LoadParameters& load) { load.placement.text_encoders = static_cast<ComponentPlacement>(4); },
+           [](LoadParameters& load) { load.placement.text_encoders = static_cast<ComponentPlacement>(5); },
            [](LoadParameters& load) { load.placement.autoencoder = static_cast<AutoencoderPlacement>(3); },
            [](LoadParameters& load) { load.placement.memory_limit = "12 apples"; },
            [](LoadParameters& load) { load.placement.memory_limit = "500MiB"; },

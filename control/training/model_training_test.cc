@@ -63,8 +63,9 @@ TEST(ModelTrainingTest, QuantizedMatricesStaySoUnderAnAdapter) {
   const uint64_t expected = blocks.stored_bytes + 2 * (parameters - packed);
   EXPECT_NEAR(static_cast<double>(PredictMemory(config, model, {{1024, 1024}}).weights), static_cast<double>(expected),
               1e4);
-  config.train.quantize = true;  // from the widened ones
-  EXPECT_EQ(PredictMemory(config, model, {{1024, 1024}}).weights, parameters);
+  config.train.quantize = true;  // from the widened ones, with a scale for each row
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, model, {{1024, 1024}}).weights),
+              static_cast<double>(packed + 4 * blocks.rows + 2 * (parameters - packed)), 1e4);
 }
 
 TEST(ModelTrainingTest, SwappedBlocksAreSpreadOverAllSoThatTheyAlternateWithSomeThatStay) {
@@ -102,18 +103,18 @@ TEST(ModelTrainingTest, BlocksThatWaitInTheHostsMemoryLeaveTwoBuffersOnTheDevice
 }
 
 // By hand: two blocks of 120 weights and two of 60, out of 1000.
-TEST(ModelTrainingTest, WhereTheMatricesAreKnownBlocksAreAsLargeAsTheirs) {
+TEST(ModelTrainingTest, WhereTheWeightsAreKnownBlocksAreAsLargeAsTheirs) {
   ModelDescription model;
   model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 1000}};
   model.blocks = 4;
   model.transformer.exchange.blocks.assign(4, {.kind = parallel::BlockKind::kJoint});
-  model.products = {{.component = "text_encoder", .name = "layers.0.q", .out = 100, .in = 100},
-                    {.component = "transformer", .name = "proj_in", .out = 10, .in = 10},
-                    {.component = "transformer", .name = "a.0.q", .out = 6, .in = 10},
-                    {.component = "transformer", .name = "a.0.v", .out = 6, .in = 10},
-                    {.component = "transformer", .name = "a.1.q", .out = 12, .in = 10},
-                    {.component = "transformer", .name = "b.0.q", .out = 6, .in = 10},
-                    {.component = "transformer", .name = "b.1.q", .out = 6, .in = 10}};
+  const WeightSize large = {.elements = 100}, small = {.elements = 40};
+  // A block that waits takes its quarter of the modulations with it.
+  model.weights = {{.role = ComponentRole::kTextEncoder, .blocks = {4, WeightSize{.elements = 1000}}},
+                   {.role = ComponentRole::kTransformer,
+                    .blocks = {large, large, small, small},
+                    .frame = {.elements = 640},
+                    .modulations = {.elements = 80}}};
   TrainConfig config = Config();
   config.train.blocks_to_swap = 4;
   EXPECT_EQ(PredictMemory(config, model, {{64, 64}}).weights, 2u * (1000 - 2 * 120 - 2 * 60 + 2 * 120));

@@ -18,8 +18,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "server/image/image_file.h"
 #include "tests/front/child_process.h"
+#include "tests/front/training_picture.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {
@@ -52,22 +52,11 @@ class TrainCommandFixture : public ::testing::Test {
  protected:
   TrainCommandFixture() {
     std::filesystem::create_directories(folder() + "/images");
-    for (int i = 0; i < 6; ++i) WritePicture(i);
+    for (int i = 0; i < 6; ++i) WriteTrainingPicture(images(), i);
   }
 
   std::string folder() const { return folder_.path(); }
   std::string images() const { return folder() + "/images"; }
-
-  // Images have two aspect ratios, so there are two buckets.
-  void WritePicture(int index) const {
-    control::Frames image{.width = 64, .height = index % 3 == 2 ? 96 : 64};
-    for (int i = 0; i < image.width * image.height * 3; ++i) {
-      image.bytes.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
-    }
-    const std::string name = absl::StrCat(images(), "/", index);
-    std::ofstream(name + ".png", std::ios::binary) << *server::EncodeImage(image, server::ImageFormat::kPng, {});
-    std::ofstream(name + ".txt") << (index % 2 == 0 ? "a red [trigger]" : "two small houses by the sea in the evening");
-  }
 
   // `more` contains lines of the configuration's train section and of the sections after it. `model` is a path, or a
   // folder of tests/golden/pipelines.

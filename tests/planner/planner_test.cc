@@ -368,8 +368,8 @@ TEST(PlannerTest, MainMemoryThatIsTooSmallForWhatWaitsIsNamedWithAStorageThatFit
   const Plans plans = *MakePlans(request);
   ASSERT_EQ(plans.fits.size(), 3u) << plans.unfit;
   EXPECT_EQ(plans.fits.front().main.bytes, plans.fits.front().fit.waiting_bytes + control::kProgramBytes);
-  request.main_memory = uint64_t{24} << 30;
-  EXPECT_THAT(MakePlans(request)->unfit, HasSubstr("of main memory, and 24.00 GiB are available; it fits with "
+  request.main_memory = uint64_t{16} << 30;
+  EXPECT_THAT(MakePlans(request)->unfit, HasSubstr("of main memory, and 16.00 GiB are available; it fits with "
                                                    "--weights fp8"));
 }
 

@@ -13,6 +13,7 @@
 #include "base/macros/status_macros.h"
 #include "client/cli/option_text.h"
 #include "control/pictures/picture.h"
+#include "control/pictures/picture_frames.h"
 #include "control/pictures/picture_input.h"
 #include "server/pictures/decode_picture.h"
 #include "server/pictures/picture_pixels.h"

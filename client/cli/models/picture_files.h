@@ -11,11 +11,11 @@
 #include "client/cli/command_line.h"
 #include "client/cli/models/picture_options.h"
 #include "control/parameters/picture_use.h"
-#include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
-struct PictureRules;
-}
+struct Frames;        // control/pictures/picture_frames.h
+struct PictureRules;  // control/pictures/picture_input.h
+}  // namespace tessera::control
 
 namespace tessera::client {
 
