@@ -128,12 +128,33 @@ inline void ReplaceByQwen3(const TestFolder& folder, const std::string& componen
                     {"vocab_size", 151936}});
 }
 
-inline SparseWeights QwenImageTransformer() {
+// The language model of Qwen2.5-VL-7B, which is Qwen-Image's text encoder.
+inline SparseWeights Qwen25() {
+  constexpr int64_t kWidth = 3584, kHidden = 18944, kKeys = 4 * 128, kVocabulary = 152064;
+  SparseWeights weights;
+  weights.Add("model.embed_tokens.weight", {kVocabulary, kWidth});
+  for (int i = 0; i < 28; ++i) {
+    const std::string layer = absl::StrCat("model.layers.", i, ".");
+    weights.AddLinear(layer + "self_attn.q_proj", kWidth, kWidth);
+    for (const char* name : {"k_proj", "v_proj"}) weights.AddLinear(layer + "self_attn." + name, kKeys, kWidth);
+    weights.Add(layer + "self_attn.o_proj.weight", {kWidth, kWidth});
+    for (const char* name : {"gate_proj", "up_proj"}) weights.Add(layer + "mlp." + name + ".weight", {kHidden, kWidth});
+    weights.Add(layer + "mlp.down_proj.weight", {kWidth, kHidden});
+    for (const char* name : {"input_layernorm", "post_attention_layernorm"}) {
+      weights.Add(layer + name + ".weight", {kWidth});
+    }
+  }
+  weights.Add("model.norm.weight", {kWidth});
+  return weights;
+}
+
+// `text` is the width of its text encoder.
+inline SparseWeights QwenImageTransformer(int64_t text) {
   constexpr int64_t kWidth = 3072, kHeadDim = 128, kPatch = 64;
   SparseWeights weights;
   weights.AddLinear("img_in", kWidth, kPatch);
-  weights.AddLinear("txt_in", kWidth, kGoldenQwenVl);
-  weights.Add("txt_norm.weight", {kGoldenQwenVl});
+  weights.AddLinear("txt_in", kWidth, text);
+  weights.Add("txt_norm.weight", {text});
   weights.AddLinear("time_text_embed.timestep_embedder.linear_1", kWidth, 256);
   weights.AddLinear("time_text_embed.timestep_embedder.linear_2", kWidth, kWidth);
   for (int i = 0; i < 60; ++i) {
@@ -219,11 +240,36 @@ inline void WriteFullSizeDev(const TestFolder& folder) {
                 "golden-edit");
 }
 
-inline void WriteFullSizeQwenImage(const TestFolder& folder) {
-  WriteFullSize(
-      folder, "qwen_image", "qwen_image", QwenImageTransformer(),
-      {{"attention_head_dim", 128}, {"num_attention_heads", 24}, {"num_layers", 60}, {"axes_dims_rope", {16, 56, 56}}},
-      "golden-newer");
+inline void WriteQwenImage(const TestFolder& folder, int64_t text) {
+  WriteFullSize(folder, "qwen_image", "qwen_image", QwenImageTransformer(text),
+                {{"attention_head_dim", 128},
+                 {"num_attention_heads", 24},
+                 {"num_layers", 60},
+                 {"joint_attention_dim", text},
+                 {"axes_dims_rope", {16, 56, 56}}},
+                "golden-newer");
+}
+
+inline void WriteFullSizeQwenImage(const TestFolder& folder) { WriteQwenImage(folder, kGoldenQwenVl); }
+
+// With its text encoder, without the part that reads pictures.
+inline void WriteWholeQwenImage(const TestFolder& folder) {
+  WriteQwenImage(folder, 3584);
+  const boost::json::object rope = {
+      {"mrope_section", {16, 24, 24}}, {"rope_theta", 1000000.0}, {"rope_type", "default"}};
+  const boost::json::object text = {{"hidden_act", "silu"},
+                                    {"hidden_size", 3584},
+                                    {"intermediate_size", 18944},
+                                    {"max_position_embeddings", 128000},
+                                    {"model_type", "qwen2_5_vl_text"},
+                                    {"num_attention_heads", 28},
+                                    {"num_hidden_layers", 28},
+                                    {"num_key_value_heads", 4},
+                                    {"rms_norm_eps", 1e-06},
+                                    {"rope_parameters", rope},
+                                    {"use_sliding_window", false},
+                                    {"vocab_size", 152064}};
+  ReplaceComponent(folder, "qwen_image/text_encoder", Qwen25(), "model", {{"text_config", text}});
 }
 
 }  // namespace tessera

@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
         Card{"flux_12", WriteFlux, "flux_dev", "stored", 12, true, true},
         Card{"flux_fp8_16", WriteFlux, "flux_dev", "fp8", 16, false, true},
         Card{"flux_q8_0_16", WriteFlux, "flux_dev", "q8_0", 16, false, true},
-        Card{"qwen_image_fp8_24", WriteFullSizeQwenImage, "qwen_image", "fp8", 24, false, true},
+        Card{"qwen_image_fp8_24", WriteWholeQwenImage, "qwen_image", "fp8", 24, false, true},
         Card{"flux_q4_k_8", WriteWholeFluxGguf, "flux_dev/flux_dev.gguf", "stored", 8, false, true, 16},
         Card{"qwen_image_q4_k_12", WriteQwenImageGguf, "qwen_image/qwen_image.gguf", "stored", 12, false, true},
         Card{"qwen_image_q4_k_8", WriteQwenImageGguf, "qwen_image/qwen_image.gguf", "stored", 8, true, true},

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Cards, TrainedCardTest,
                                                      "  break_distillation: true\n  blocks_to_swap: 15\n", true},
                                          TrainedCard{"klein_9b_24", WriteWholeKlein9B, "flux2_klein_9b", 1024, 24,
                                                      "  blocks_to_swap: 4\n", true},
-                                         TrainedCard{"qwen_image_24", WriteFullSizeQwenImage, "qwen_image", 1024, 24,
+                                         TrainedCard{"qwen_image_24", WriteWholeQwenImage, "qwen_image", 1024, 24,
                                                      "  quantize: true\n  blocks_to_swap: 10\n", true}),
                          [](const auto& info) { return info.param.name; });
 
