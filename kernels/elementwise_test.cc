@@ -488,8 +488,12 @@ TEST(PackWeightTest, GivesTheProductOfThePlainWeight) {
       const at::Tensor expected = LinearProduct(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));
       const at::Tensor product = LinearProduct(x, packed, bias);
       ASSERT_EQ(product.sizes(), expected.sizes());
-      EXPECT_LE(WorstError(product, expected), Tolerance(type)) << type << " " << rows;
-      EXPECT_LE(WorstError(LinearProduct(x, packed, std::nullopt), expected - bias.to(at::kDouble)), Tolerance(type));
+      // The rounding errors of a sum in fp32 grow with the root of its terms. A narrower instruction set has fewer
+      // partial sums, each of more terms.
+      const double terms = static_cast<double>(depth) / 200;
+      const double tolerance = Tolerance(type) * (type == at::kFloat ? std::sqrt(terms) : 1);
+      EXPECT_LE(WorstError(product, expected), tolerance) << type << " " << rows;
+      EXPECT_LE(WorstError(LinearProduct(x, packed, std::nullopt), expected - bias.to(at::kDouble)), tolerance);
       EXPECT_TRUE(at::equal(LinearGeluTanh(x, packed, bias), GeluTanh(product))) << type << " " << rows;
     }
   }

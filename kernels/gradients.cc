@@ -1,5 +1,6 @@
 #include "kernels/gradients.h"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/macros/planted.h"
@@ -17,6 +18,8 @@ using torch::autograd::variable_list;
 bool IsOfHost(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && x.numel() > 0;
 }
+
+bool IsOfHostInDoubles(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kDouble && x.numel() > 0; }
 
 bool IsLike(const at::Tensor& other, const at::Tensor& x) {
   return other.sizes().equals(x.sizes()) && other.scalar_type() == x.scalar_type();
@@ -48,6 +51,48 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
         gradients[0], saved[0], saved[1], saved[2], saved[3].defined() ? std::optional(saved[3]) : std::nullopt,
         saved[4], saved[5], context->saved_data["scale"].toDouble(), cpu::BestIsa());
     return {of_q, of_k, of_v, Variable(), Variable()};
+  }
+};
+
+// Like AttentionFunction, with the gradient of the reference.
+struct DoubleAttentionFunction : torch::autograd::Function<DoubleAttentionFunction> {
+  static Variable forward(AutogradContext* context, const Variable& q, const Variable& k, const Variable& v,
+                          const std::optional<at::Tensor>& key_bias, double scale) {
+    context->save_for_backward({q, k, v, key_bias.value_or(Variable())});
+    context->saved_data["scale"] = scale;
+    return kernels::Attention(q, k, v, key_bias, scale);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::AutoGradMode with_gradients(true);
+    variable_list inputs;
+    for (size_t i = 0; i < 3; ++i) inputs.push_back(saved[i].detach().requires_grad_());
+    const at::Tensor read = reference::Attention(inputs[0], inputs[1], inputs[2],
+                                                 saved[3].defined() ? std::optional(saved[3]) : std::nullopt,
+                                                 context->saved_data["scale"].toDouble());
+    variable_list of_inputs = torch::autograd::grad({read}, inputs, {gradients[0]});
+    return {of_inputs[0], of_inputs[1], of_inputs[2], Variable(), Variable()};
+  }
+};
+
+struct DoubleProductFunction : torch::autograd::Function<DoubleProductFunction> {
+  static Variable forward(AutogradContext* context, const Variable& x, const Variable& weight,
+                          const std::optional<at::Tensor>& bias) {
+    context->save_for_backward({x, weight});
+    context->saved_data["bias"] = bias.has_value() && bias->requires_grad();
+    return kernels::LinearProduct(x, weight, bias);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor rows = gradients[0].reshape({-1, weight.size(0)});
+    at::Tensor of_x, of_weight, of_bias;
+    if (x.requires_grad()) of_x = at::matmul(gradients[0], weight);
+    if (weight.requires_grad()) of_weight = at::mm(rows.t(), x.reshape({-1, weight.size(1)}));
+    if (context->saved_data["bias"].toBool()) of_bias = rows.sum(0);
+    return {of_x, of_weight, of_bias};
   }
 };
 
@@ -149,6 +194,9 @@ struct GeluTanhFunction : torch::autograd::Function<GeluTanhFunction> {
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale) {
+  if (IsOfHostInDoubles(q) && !(key_bias.has_value() && key_bias->requires_grad())) {
+    return DoubleAttentionFunction::apply(q, k, v, key_bias, scale);
+  }
   const auto fits = [&](const at::Tensor& x) {
     return IsOfHost(x) && x.dim() == 4 && x.scalar_type() == q.scalar_type();
   };
@@ -190,6 +238,11 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return IsOfHost(x) ? GeluTanhFunction::apply(x) : reference::GeluTanh(x); }
+
+at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (IsOfHostInDoubles(x) && weight.dim() == 2) return DoubleProductFunction::apply(x, weight, bias);
+  return reference::LinearProduct(x, cpu::UnpackWeight(weight, cpu::BestIsa()), bias);
+}
 
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return kernels::GeluTanh(kernels::LinearProduct(x, weight, bias));

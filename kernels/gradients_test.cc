@@ -146,6 +146,44 @@ TEST(GradientsTest, OfAttentionAreTheReferences) {
   }
 }
 
+// Blocks that are computed again then give the gradients of blocks whose activations were kept.
+TEST(GradientsTest, InDoublesTheForwardPassHasTheBitsOfTheOneWithoutGradients) {
+  const auto check = [](const std::vector<at::Tensor>& inputs, const auto& call, const auto& reference) {
+    const at::NoGradGuard no_gradients;
+    const at::Tensor plain = call(inputs), seed = at::cos(plain);
+    std::vector<at::Tensor> results[2];
+    {
+      const at::AutoGradMode with_gradients(true);
+      for (const bool is_reference : {false, true}) {
+        std::vector<at::Tensor> leaves;
+        for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().requires_grad_());
+        const at::Tensor made = is_reference ? reference(leaves) : call(leaves);
+        EXPECT_TRUE(is_reference || at::equal(made.detach(), plain));
+        torch::autograd::backward({made}, {seed});
+        for (const at::Tensor& leaf : leaves) results[is_reference ? 1 : 0].push_back(leaf.grad());
+      }
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ASSERT_TRUE(results[0][i].defined());
+      EXPECT_LE(((results[0][i] - results[1][i]).abs().max() / results[1][i].abs().max()).item<double>(), 1e-13) << i;
+    }
+  };
+  const auto random = [](at::IntArrayRef sizes, int seed) { return Random(sizes, seed).to(at::kDouble); };
+  check(
+      {random({2, 7, 300}, 1), random({50, 300}, 2), random({50}, 3)},
+      [](const auto& in) { return LinearProduct(in[0], in[1], in[2]); },
+      [](const auto& in) { return reference::LinearProduct(in[0], in[1], in[2]); });
+  check(
+      {random({7, 300}, 1), random({50, 300}, 2)},
+      [](const auto& in) { return LinearProduct(in[0], in[1], std::nullopt); },
+      [](const auto& in) { return reference::LinearProduct(in[0], in[1], std::nullopt); });
+  const at::Tensor bias = random({2, 40}, 4);
+  check(
+      {random({2, 30, 3, 24}, 1), random({2, 40, 3, 24}, 2), random({2, 40, 3, 24}, 3)},
+      [&](const auto& in) { return Attention(in[0], in[1], in[2], bias, 0.2); },
+      [&](const auto& in) { return reference::Attention(in[0], in[1], in[2], bias, 0.2); });
+}
+
 TEST(GradientsTest, AreTheSameOnEveryInstructionSet) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = Tokens(33, 1).to(type), of = Tokens(33, 2).to(type), third = Tokens(33, 3).to(type);

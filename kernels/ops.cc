@@ -348,7 +348,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("upsampled_conv2d", Differentiable<reference::UpsampledConv2d, kUpsampledConv2d>::Call);
   m.impl("merge_attention", Differentiable<reference::MergeAttention, kMergeAttention>::Call);
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
-  m.impl("linear_product", Differentiable<ReferenceLinearProduct, kLinearProduct>::Call);
+  m.impl("linear_product", Differentiable<gradients::LinearProduct, kLinearProduct>::Call);
   m.impl("linear_gelu_tanh", Differentiable<gradients::LinearGeluTanh, kLinearGeluTanh>::Call);
   m.impl("quant_product", Differentiable<kDifferentiableQuantProduct, kQuantProduct>::Call);
   m.impl("weighted_sums", Differentiable<reference::WeightedSums, kWeightedSums>::Call);

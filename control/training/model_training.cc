@@ -20,7 +20,7 @@ constexpr char kTransformer[] = "transformer";
 constexpr double kBlockBytes = 34;   // per token and feature, at two bytes a number
 constexpr double kSharedBytes = 24;  // the part of it that tensor ranks shard
 // A block that is computed again holds its gradients as well: so many times what it holds in a step that makes images
-// (ModelCost::values_per_token), as measured for Z-Image, FLUX.2 and Qwen-Image (docs/performance.md).
+// (ModelCost::values_per_token), as measured for Z-Image, FLUX.2 and Qwen-Image (docs/gpu.md).
 constexpr double kLiveInBackward = 3.2;
 constexpr size_t kSwapBuffers = 2;  // blocks in device buffers: the one in use and the next
 

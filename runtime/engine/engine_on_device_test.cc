@@ -229,7 +229,8 @@ TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOf
   // In fp32: two blocks with two modulations of six widths, two with one of three, and the head's modulation of two.
   // The matrices of the text encoders are larger.
   const int64_t width = 4 * 16, modulations = (2 * 12 + 2 * 3 + 2) * width * width * 4;
-  for (const auto text_encoders : {control::ComponentPlacement::kRank0, control::ComponentPlacement::kUnloaded}) {
+  for (const auto text_encoders : {control::ComponentPlacement::kRank0, control::ComponentPlacement::kUnloaded,
+                                   control::ComponentPlacement::kStreamed}) {
     ASSERT_TRUE(
         engine
             .Load({.model = kFlux, .placement = {.text_encoders = text_encoders, .offload = control::Offload::kAlways}})

@@ -140,6 +140,13 @@ std::string CertificateText(const Certificate& certificate) {
   return WithChecksum(json::serialize(ContentOf(certificate)));
 }
 
+json::object CertificateJson(const Certificate& certificate) {
+  json::object content = ContentOf(certificate);
+  const std::string checksum = absl::BytesToHexString(base::Sha256Of(json::serialize(content)));
+  content["checksum"] = checksum;
+  return content;
+}
+
 absl::StatusOr<Certificate> ParseCertificate(const std::string& text) {
   absl::Status none = absl::InvalidArgumentError("it is not a certificate");
   if (text.size() > kMaxBytes) return none;

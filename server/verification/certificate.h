@@ -3,6 +3,7 @@
 // a valid certificate.
 #pragma once
 
+#include <boost/json/fwd.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -72,6 +73,8 @@ struct Certificate {
 // Convert to and from JSON with a checksum over everything else. INVALID_ARGUMENT for a text that is not a certificate
 // or was altered.
 std::string CertificateText(const Certificate& certificate);
+// Returns the fields of that text, with the numbers of the certificate, which a parser may read as their neighbours.
+boost::json::object CertificateJson(const Certificate& certificate);
 absl::StatusOr<Certificate> ParseCertificate(const std::string& text);
 
 // A folder of certificates, one file each, named after its subject. Files are written whole or not at all.

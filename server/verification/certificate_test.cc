@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -87,6 +88,9 @@ TEST_F(CertificateTest, IsFoundAgainWithAnyNumbers) {
     const absl::StatusOr<Certificate> found = folder.Find(certificate.subject);
     ASSERT_TRUE(found.ok()) << found.status() << " " << i;
     EXPECT_DOUBLE_EQ(*found->canaries[0].products_drift, *certificate.canaries[0].products_drift);
+    const boost::json::object shown = CertificateJson(certificate);
+    EXPECT_EQ(shown.at("canaries").at(0).at("products_drift").as_double(), *certificate.canaries[0].products_drift);
+    EXPECT_EQ(boost::json::serialize(shown) + "\n", CertificateText(certificate));
   }
 }
 

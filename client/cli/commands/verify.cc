@@ -142,12 +142,11 @@ class Verify {
     const auto& [certificate, records] = verification;
     const bool kept = IsKept(request);
     if (options_.json) {
-      json::object object = json::parse(server::CertificateText(certificate)).as_object();
       json::object event = {{"event", "verify"}, {"model", JsonText(request.load.model)}};
       event["certificate"] = kept ? json::value(JsonText(file)) : nullptr;
       event["loras"] = AdaptersJson(request.adapters);
       event["pictures"] = request.images.size();
-      for (auto& [name, value] : object) event[name] = value;
+      for (const auto& [name, value] : server::CertificateJson(certificate)) event[name] = value;
       if (records.has_value()) event["record"] = RecordJson(*records);
       PrintJsonLine(event);
       return;
