@@ -79,7 +79,8 @@ struct DoubleAttentionFunction : torch::autograd::Function<DoubleAttentionFuncti
 struct DoubleProductFunction : torch::autograd::Function<DoubleProductFunction> {
   static Variable forward(AutogradContext* context, const Variable& x, const Variable& weight,
                           const std::optional<at::Tensor>& bias) {
-    context->save_for_backward({x, weight});
+    // Each is kept for the gradient of the other.
+    context->save_for_backward({weight.requires_grad() ? x : Variable(), x.requires_grad() ? weight : Variable()});
     context->saved_data["bias"] = bias.has_value() && bias->requires_grad();
     return kernels::LinearProduct(x, weight, bias);
   }
@@ -87,10 +88,10 @@ struct DoubleProductFunction : torch::autograd::Function<DoubleProductFunction> 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
-    const at::Tensor rows = gradients[0].reshape({-1, weight.size(0)});
+    const at::Tensor rows = gradients[0].reshape({-1, gradients[0].size(-1)});
     at::Tensor of_x, of_weight, of_bias;
-    if (x.requires_grad()) of_x = at::matmul(gradients[0], weight);
-    if (weight.requires_grad()) of_weight = at::mm(rows.t(), x.reshape({-1, weight.size(1)}));
+    if (weight.defined()) of_x = at::matmul(gradients[0], weight);
+    if (x.defined()) of_weight = at::mm(rows.t(), x.reshape({-1, x.size(-1)}));
     if (context->saved_data["bias"].toBool()) of_bias = rows.sum(0);
     return {of_x, of_weight, of_bias};
   }

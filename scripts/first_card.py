@@ -430,7 +430,7 @@ class Run:
         yield Row(f"a rank of {killed} is killed", [], None, cards=2, timed=True,
                   missing="" if self.models.made("flux_dev") else self.models.why_not("flux_dev"),
                   compute=lambda run: nccl_checks.kill_a_rank(run, run.models.folder("flux_dev"), killed,
-                                                              min(240, run.seconds_left())))
+                                                              min(max(240, self.arguments.seconds / 4), run.seconds_left())))
 
     def goldens(self):
         if not self.arguments.golden:
