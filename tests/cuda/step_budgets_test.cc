@@ -244,12 +244,8 @@ struct Card {
 
 std::ostream& operator<<(std::ostream& out, const Card& card) { return out << card.name; }
 
-// The time of the card between the ends of two steps, and how long it computed and copied in between.
-struct StepTime {
-  int64_t all = 0, computing = 0, copying = 0;  // nanoseconds
-};
-
-StepTime TimeOfSteadySteps(const FakeCudaLog& log) {
+// The time of the card between the ends of two steps.
+FakeCudaLog::Span TimeOfSteadySteps(const FakeCudaLog& log) {
   std::vector<int64_t> ends;
   bool ended = false;
   for (const FakeCudaEvent& event : log.events()) {
@@ -259,15 +255,7 @@ StepTime TimeOfSteadySteps(const FakeCudaLog& log) {
     ended = false;
   }
   if (ends.size() < 4) return {};
-  const int64_t begin = ends[1], end = ends[ends.size() - 2];
-  StepTime time = {.all = end - begin};
-  for (const FakeCudaEvent& event : log.Of("busy")) {
-    if (event.Number(2) < begin || event.Number(2) >= end) continue;
-    const int64_t duration = event.Number(3) - event.Number(2);
-    time.computing += event.fields[1] == "compute" ? duration : 0;
-    time.copying += event.fields[1] == "H2D" ? duration : 0;
-  }
-  return time;
+  return log.Between(ends[1], ends[ends.size() - 2]);
 }
 
 class CardTest : public FakeCudaTest, public testing::WithParamInterface<Card> {};
@@ -310,7 +298,7 @@ TEST_P(CardTest, TheModelFitsAsPredictedAndCopiesWhileItComputes) {
   std::cout << "main memory: " << waiting << " GiB wait, measured " << resident << " GiB\n";
   EXPECT_GT(resident, waiting);
   EXPECT_LE(resident, static_cast<double>(GetParam().host_gib) - 1);
-  const StepTime time = TimeOfSteadySteps(run.logs[0]);
+  const FakeCudaLog::Span time = TimeOfSteadySteps(run.logs[0]);
   std::cout << "steps " << time.all << " ns, computing " << time.computing << " ns, copying " << time.copying
             << " ns\n";
   EXPECT_GT(time.computing, 0);

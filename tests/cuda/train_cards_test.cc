@@ -68,13 +68,9 @@ class TrainedCardTest : public TrainCommandFixture, public testing::WithParamInt
   const TestFolder models_;
 };
 
-// The time of the card in the steps after the first, and how long it computed and copied in them.
-struct StepsTime {
-  int64_t all = 0, computing = 0, copying = 0;  // nanoseconds
-};
-
-// All steps have the same attentions over the tokens of a picture, and text encoders have none.
-StepsTime TimeOfSteps(const FakeCudaLog& log) {
+// The time of the card in the steps after the first. All steps have the same attentions over the tokens of a picture,
+// and text encoders have none.
+FakeCudaLog::Span TimeOfSteps(const FakeCudaLog& log) {
   constexpr int64_t kPictureTokens = 1024;  // at least
   std::vector<int64_t> begins;
   int64_t now = 0;
@@ -84,15 +80,7 @@ StepsTime TimeOfSteps(const FakeCudaLog& log) {
   }
   const size_t of_a_step = begins.size() / kSteps;
   if (of_a_step == 0) return {};
-  const int64_t begin = begins[of_a_step], end = begins[(kSteps - 1) * of_a_step];
-  StepsTime time{.all = end - begin};
-  for (const FakeCudaEvent& event : log.Of("busy")) {
-    if (event.Number(2) < begin || event.Number(2) >= end) continue;
-    const int64_t duration = event.Number(3) - event.Number(2);
-    time.computing += event.fields[1] == "compute" ? duration : 0;
-    time.copying += event.fields[1] == "H2D" ? duration : 0;
-  }
-  return time;
+  return log.Between(begins[of_a_step], begins[(kSteps - 1) * of_a_step]);
 }
 
 TEST_P(TrainedCardTest, AnAdapterIsTrainedInWhatIsPredicted) {
@@ -117,7 +105,7 @@ TEST_P(TrainedCardTest, AnAdapterIsTrainedInWhatIsPredicted) {
   const double predicted = std::max(number(planned, "memory_bytes"), encoding);
   const auto measured = static_cast<double>(logs[0].PeakBytes());
   const double main_memory = number(finished.Of("done").at(0), "peak_memory_bytes");
-  const StepsTime time = TimeOfSteps(logs[0]);
+  const FakeCudaLog::Span time = TimeOfSteps(logs[0]);
   std::cout << boost::json::serialize(planned) << "\n"
             << card.name << ": predicted " << predicted / kGib << " GiB, measured " << measured / kGib
             << " GiB; main memory " << main_memory / kGib << " GiB; steps " << time.all << " ns, computing "

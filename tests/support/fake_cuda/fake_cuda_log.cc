@@ -202,6 +202,17 @@ FakeCudaLog::Busy FakeCudaLog::BusyWith(const std::string& engine, const std::st
   return busy;
 }
 
+FakeCudaLog::Span FakeCudaLog::Between(int64_t begin, int64_t end) const {
+  Span span{.all = end - begin};
+  for (const FakeCudaEvent& event : events_) {
+    if (event.kind != "busy" || event.Number(2) < begin || event.Number(2) >= end) continue;
+    const int64_t duration = event.Number(3) - event.Number(2);
+    span.computing += event.fields[1] == "compute" ? duration : 0;
+    span.copying += event.fields[1] == "H2D" ? duration : 0;
+  }
+  return span;
+}
+
 std::vector<FakeCudaStep> FakeCudaLog::Steps() const { return Divide().first; }
 
 FakeCudaStep FakeCudaLog::AfterSteps() const { return Divide().second; }

@@ -85,6 +85,11 @@ class FakeCudaLog final {
     double overlap() const { return all == 0 ? 0 : static_cast<double>(computing) / static_cast<double>(all); }
   };
   Busy BusyWith(const std::string& engine, const std::string& after = "") const;
+  // How long the card computed and copied in the operations that began in a span of its clock, in nanoseconds.
+  struct Span {
+    int64_t all = 0, computing = 0, copying = 0;
+  };
+  Span Between(int64_t begin, int64_t end) const;
   std::vector<FakeCudaStep> Steps() const;
   // Returns the operations after the last step, which decode its image.
   FakeCudaStep AfterSteps() const;
